@@ -26,7 +26,7 @@ $(STAMPS)/installed: pyproject.toml $(STAMPS)/tools
 	@touch $@
 
 $(BUILD)/build.ninja: | $(STAMPS)/tools
-	$(BIN)/cmake -S . -B $(BUILD) -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja \
+	CXX="$(CXX)" $(BIN)/cmake -S . -B $(BUILD) -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja \
 	  -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python -DTORCHNEURON_IN_PLACE=ON
 
 # Extras of the package: `make demo` needs .venv/.torchneuron/demo, `make test` .venv/.torchneuron/test.
