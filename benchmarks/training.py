@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
-from models import GPT, ConvNet, GPTConfig  # noqa: E402  (the examples are scripts, not a package)
+from models import GPT, ConvNet, GPTConfig
 
 DEVICES = ("neuron", "cpu")
 
@@ -113,7 +113,9 @@ def main() -> None:
     for case in CASES:
         result = measure(case, arguments.rounds)
         results.append(asdict(result))
-        print(f"{result.case:36}{result.neuron_ms:12.2f}{result.cpu_ms:12.2f}{result.neuron_over_cpu:15.2f}", flush=True)
+        print(
+            f"{result.case:36}{result.neuron_ms:12.2f}{result.cpu_ms:12.2f}{result.neuron_over_cpu:15.2f}", flush=True
+        )
     if arguments.json:
         arguments.json.write_text(json.dumps(results, indent=2) + "\n")
 

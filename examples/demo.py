@@ -20,7 +20,7 @@ from train_digits import DigitsRun
 from train_gpt import GPTRun
 
 matplotlib.use("Agg")
-import matplotlib.pyplot as plt  # noqa: E402  (the backend must be chosen first)
+import matplotlib.pyplot as plt
 
 COLOURS = {"neuron": "#d9480f", "cpu": "#1864ab"}
 

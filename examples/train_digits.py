@@ -2,6 +2,8 @@
 
     python examples/train_digits.py --device neuron
     python examples/train_digits.py --device cpu
+
+Nothing else differs between the devices.
 """
 
 from __future__ import annotations
