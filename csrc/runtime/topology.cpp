@@ -93,8 +93,10 @@ std::vector<int> parse_cores(const std::string& text, int total, const InstanceT
   std::vector<int> cores;
   const auto fail = [&](const std::string& why) {
     TORCH_CHECK_VALUE(
-        false, kVisibleCores, "='", text, "' ", why, "; it may be a core, a range or a list of both, each core once, out "
-        "of 0-", total - 1, " on ", instance.name, " (for example '0-", std::min(total - 1, 3), "' or '0,",
+        false, kVisibleCores, "='", text, "' ", why,
+        "; it may be a core, a range or a list of both, each core once, out "
+        "of 0-",
+        total - 1, " on ", instance.name, " (for example '0-", std::min(total - 1, 3), "' or '0,",
         std::min(total - 1, 2), "'), or empty for no core");
   };
   if (text.empty()) {

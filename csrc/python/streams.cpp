@@ -1,0 +1,42 @@
+#include "runtime/stream.h"
+
+#include "python/bindings.h"
+
+#include <pybind11/stl.h>
+
+namespace torchneuron {
+
+namespace {
+
+// What torch.Stream is constructed from: stream_id, device_index, device_type.
+using StreamTriple = std::tuple<int64_t, int64_t, int64_t>;
+
+StreamTriple triple(const Stream& stream) { return {stream.id(), stream.device(), static_cast<int64_t>(kNeuron)}; }
+
+Stream& stream_of_triple(int64_t stream_id, c10::DeviceIndex device) {
+  return stream_of(c10::Stream(c10::Stream::UNSAFE, c10::Device(kNeuron, device), stream_id));
+}
+
+}  // namespace
+
+void bind_streams(pybind11::module_& m) {
+  def(m, "current_stream", [](c10::DeviceIndex device) {
+    check_device_index(device);
+    return triple(current_stream(device));
+  });
+  def(m, "default_stream", [](c10::DeviceIndex device) {
+    check_device_index(device);
+    return triple(default_stream(device));
+  });
+  // As torch.cuda.set_stream: the stream's device becomes the current one.
+  def(m, "set_stream", [](int64_t stream_id, c10::DeviceIndex device) {
+    Stream& stream = stream_of_triple(stream_id, device);
+    set_current_device(device);
+    exchange_current_stream(stream);
+  });
+  def(m, "stream_priority",
+      [](int64_t stream_id, c10::DeviceIndex device) { return stream_of_triple(stream_id, device).priority(); });
+  def(m, "priority_range", [] { return std::make_pair(kLeastPriority, kGreatestPriority); });
+}
+
+}  // namespace torchneuron
