@@ -185,7 +185,7 @@ py::dict memory_snapshot(std::optional<c10::MempoolId_t> pool, bool include_trac
   std::vector<SegmentInfo> segments;
   std::vector<std::vector<TraceEntry>> traces(device_count());
   std::function<c10::time_t(c10::approx_time_t)> to_unix;
-  const c10::ApproximateClockToUnixTimeConverter* clock = recording().clock.get();
+  c10::ApproximateClockToUnixTimeConverter* clock = recording().clock.get();
   {
     // A thread that allocates takes the GIL for its stack.
     py::gil_scoped_release no_gil;

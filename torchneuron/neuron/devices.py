@@ -1,6 +1,7 @@
 """Which devices there are, which is current, and what is known of them."""
 
 import functools
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -56,13 +57,25 @@ def register_instances() -> None:
 
 
 def is_available() -> bool:
-    """Whether there is at least one device. Raises ValueError where an environment variable is wrong."""
-    return _C.device_count() > 0
+    """Whether there is at least one device."""
+    return device_count() > 0
 
 
 def device_count() -> int:
-    """How many devices there are, at most 127. Raises ValueError where an environment variable is wrong."""
-    return _C.device_count()
+    """How many devices there are, at most 127.
+
+    None, and a warning, where an environment variable is wrong: libraries that ask this choose the CPU without a word.
+    """
+    try:
+        return _C.device_count()
+    except ValueError as error:
+        _warn_of_environment(str(error))
+        return 0
+
+
+@functools.cache
+def _warn_of_environment(reason: str) -> None:
+    warnings.warn(f"no neuron device is available: {reason}", RuntimeWarning, stacklevel=3)
 
 
 def is_initialized() -> bool:
