@@ -1,0 +1,185 @@
+"""torch.accelerator.Graph on `neuron`: what was captured is replayed on new values."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+DEVICE = "neuron"
+
+
+def captured(function, **options) -> tuple[torch.accelerator.Graph, torch.Tensor]:
+    function()
+    graph = torch.accelerator.Graph(**options)
+    stream = torch.neuron.Stream()
+    stream.wait_stream(torch.neuron.current_stream())
+    with stream, graph:
+        output = function()
+    return graph, output
+
+
+def test_capture_does_not_run_and_replay_does() -> None:
+    x = torch.zeros(4, device=DEVICE)
+    graph = torch.accelerator.Graph()
+    with torch.neuron.Stream(), graph:
+        x.add_(1)
+    assert x.tolist() == [0, 0, 0, 0]
+    graph.replay()
+    graph.replay()
+    torch.neuron.synchronize()
+    assert x.tolist() == [2, 2, 2, 2]
+
+
+def test_replay_reads_new_values() -> None:
+    weight = torch.randn(8, 8)
+    x = torch.zeros(4, 8, device=DEVICE)
+    w = weight.to(DEVICE)
+    graph, y = captured(lambda: F.gelu(x @ w).softmax(-1) + 1)
+    for seed in range(3):
+        values = torch.randn(4, 8, generator=torch.Generator().manual_seed(seed))
+        x.copy_(values)
+        graph.replay()
+        torch.testing.assert_close(y.cpu(), F.gelu(values @ weight).softmax(-1) + 1)
+
+
+def test_replay_is_ordered_on_the_current_stream() -> None:
+    x = torch.zeros(4, device=DEVICE)
+    graph, y = captured(lambda: x * 2)
+    for value in range(20):
+        x.fill_(value)
+        graph.replay()
+        assert (y + 1).tolist() == [2 * value + 1] * 4
+
+
+def test_random_numbers_advance() -> None:
+    x = torch.ones(1000, device=DEVICE)
+    torch.manual_seed(5)
+    graph, y = captured(lambda: F.dropout(x, 0.5))
+    draws = []
+    torch.manual_seed(5)
+    for _ in range(3):
+        graph.replay()
+        draws.append(y.cpu())
+    assert not torch.equal(draws[0], draws[1]) and not torch.equal(draws[1], draws[2])
+    torch.manual_seed(5)
+    eager = [F.dropout(x, 0.5).cpu() for _ in range(3)]
+    assert all(torch.equal(a, b) for a, b in zip(draws, eager))
+    torch.manual_seed(5)
+    graph.replay()
+    after_replay = torch.rand(3, device=DEVICE).tolist()
+    torch.manual_seed(5)
+    F.dropout(x, 0.5)
+    assert torch.rand(3, device=DEVICE).tolist() == after_replay
+
+
+def test_memory_of_the_graph_is_not_given_away() -> None:
+    x = torch.zeros(1 << 18, device=DEVICE)
+    graph, y = captured(lambda: ((x + 1) * 2 + 3) * 4)
+    x.fill_(1)
+    others = [torch.full((1 << 18,), -1.0, device=DEVICE) for _ in range(20)]
+    graph.replay()
+    assert y.eq(28).all().item()
+    assert all(other.eq(-1).all().item() for other in others)
+
+
+def test_memory_of_the_graph_is_released_with_it() -> None:
+    x = torch.zeros(1 << 20, device=DEVICE)
+    gc.collect()
+    torch.neuron.synchronize()
+    torch.neuron.empty_cache()
+    reserved = torch.neuron.memory_reserved()
+    graph, y = captured(lambda: (x + 1) * 2)
+    del y
+    graph.reset()
+    del graph
+    gc.collect()
+    torch.neuron.empty_cache()
+    assert torch.neuron.memory_reserved() == reserved
+
+
+def test_graphs_share_a_pool() -> None:
+    x = torch.ones(1 << 16, device=DEVICE)
+    first, y = captured(lambda: x + 1)
+    second, z = captured(lambda: y * 3, pool=first.pool())
+    assert first.pool() == second.pool()
+    x.fill_(4)
+    first.replay()
+    second.replay()
+    assert z.eq(15).all().item()
+
+
+def test_a_training_step() -> None:
+    torch.manual_seed(0)
+    host = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
+    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1)).to(DEVICE)
+    model.load_state_dict(host.state_dict())
+    x, target = torch.zeros(6, 4, device=DEVICE), torch.zeros(6, 1, device=DEVICE)
+    data = [(torch.randn(6, 4), torch.randn(6, 1)) for _ in range(5)]
+
+    def step() -> torch.Tensor:
+        loss = F.mse_loss(model(x), target)
+        gradients = torch.autograd.grad(loss, list(model.parameters()))
+        with torch.no_grad():
+            for parameter, gradient in zip(model.parameters(), gradients):
+                parameter.sub_(gradient, alpha=0.1)
+        return loss.detach()
+
+    graph = torch.accelerator.Graph()
+    with torch.neuron.Stream(), graph:
+        loss = step()
+    optimizer = torch.optim.SGD(host.parameters(), lr=0.1)
+    for inputs, outputs in data:
+        x.copy_(inputs)
+        target.copy_(outputs)
+        graph.replay()
+        expected = F.mse_loss(host(inputs), outputs)
+        optimizer.zero_grad()
+        expected.backward()
+        optimizer.step()
+        torch.testing.assert_close(loss.cpu(), expected.detach(), rtol=1e-4, atol=1e-5)
+
+
+def test_reading_a_value_while_capturing_is_refused() -> None:
+    x = torch.ones(2, device=DEVICE)
+    graph = torch.accelerator.Graph()
+    with pytest.raises(RuntimeError, match="(?i)captur"), torch.neuron.Stream(), graph:
+        x.sum().item()
+    assert x.sum().item() == 2
+
+
+def test_a_graph_over_two_streams() -> None:
+    x = torch.ones(100, device=DEVICE)
+    main, side = torch.neuron.Stream(), torch.neuron.Stream()
+    graph = torch.accelerator.Graph()
+    with main, graph:
+        y = x * 2
+        side.wait_stream(main)
+        with torch.neuron.stream(side):
+            z = y + 1
+        main.wait_stream(side)
+        w = z * 10
+    x.fill_(3)
+    graph.replay()
+    assert w.eq(70).all().item()
+
+
+def test_replay_without_capture_is_an_error() -> None:
+    with pytest.raises(RuntimeError):
+        torch.accelerator.Graph().replay()
+
+
+def test_keep_graph_and_debug_dump(tmp_path) -> None:
+    x = torch.zeros(2, device=DEVICE)
+    graph = torch.accelerator.Graph(keep_graph=True)
+    graph.enable_debug_mode()
+    with torch.neuron.Stream(), graph:
+        x.add_(1)
+    graph.instantiate()
+    graph.replay()
+    torch.neuron.synchronize()
+    assert x.tolist() == [1, 1]
+    graph.debug_dump(str(tmp_path / "graph.dot"))
+    assert "aten::add" in (tmp_path / "graph.dot").read_text()
