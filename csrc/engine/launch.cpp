@@ -1,0 +1,112 @@
+#include "engine/launch.h"
+
+#include "engine/placement.h"
+#include "runtime/graph.h"
+
+#include <c10/core/DispatchKeySet.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+
+namespace torchneuron {
+
+TaskScope::TaskScope()
+    : excluded_(c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset) {}
+
+namespace detail {
+
+namespace {
+
+bool environment_flag(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr && *value != '\0' && std::strcmp(value, "0") != 0;
+}
+
+}  // namespace
+
+bool launch_blocking() {
+  static const bool blocking = environment_flag("NEURON_LAUNCH_BLOCKING");
+  return blocking;
+}
+
+Stream& launch_stream(c10::DeviceIndex device) {
+  ensure_usable();
+  return current_stream(device < 0 ? current_device() : device);
+}
+
+void finish_launch(Stream& stream, OpRecord& op, uint64_t sequence) {
+  op.launches.fetch_add(1, std::memory_order_relaxed);
+  if (C10_UNLIKELY(launch_blocking())) {
+    stream.wait_for(sequence);
+    stream.raise_pending_error();
+  }
+}
+
+void record_in_graph(Graph& graph, Task&& task) { graph.add(std::move(task)); }
+
+BlockingCall::BlockingCall(c10::DeviceIndex device, OpRecord& op) : op_(op) {
+  launch_stream(device).synchronize();
+  op.fallbacks.fetch_add(1, std::memory_order_relaxed);
+  scope_.emplace();
+  without_gil_.emplace();
+  start_ = now_nanoseconds();
+}
+
+BlockingCall::~BlockingCall() {
+  op_.nanoseconds.fetch_add(now_nanoseconds() - start_, std::memory_order_relaxed);
+}
+
+uint64_t now_nanoseconds() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+std::vector<TensorRef> capture(at::TensorList list) {
+  std::vector<TensorRef> refs;
+  refs.reserve(list.size());
+  for (const at::Tensor& tensor : list) {
+    refs.emplace_back(tensor);
+  }
+  return refs;
+}
+
+std::vector<TensorRef> capture(const at::ITensorListRef& list) {
+  std::vector<TensorRef> refs;
+  refs.reserve(list.size());
+  for (const at::Tensor& tensor : list) {
+    refs.emplace_back(tensor);
+  }
+  return refs;
+}
+
+std::vector<std::optional<TensorRef>> capture(const c10::List<std::optional<at::Tensor>>& list) {
+  std::vector<std::optional<TensorRef>> refs;
+  refs.reserve(list.size());
+  for (const std::optional<at::Tensor>& tensor : list) {
+    refs.push_back(capture(tensor));
+  }
+  return refs;
+}
+
+std::vector<at::Tensor> restore(const std::vector<TensorRef>& refs) {
+  std::vector<at::Tensor> tensors;
+  tensors.reserve(refs.size());
+  for (const TensorRef& ref : refs) {
+    tensors.push_back(ref.cpu_view());
+  }
+  return tensors;
+}
+
+c10::List<std::optional<at::Tensor>> restore(const std::vector<std::optional<TensorRef>>& refs) {
+  c10::List<std::optional<at::Tensor>> tensors;
+  tensors.reserve(refs.size());
+  for (const auto& ref : refs) {
+    tensors.push_back(restore(ref));
+  }
+  return tensors;
+}
+
+}  // namespace detail
+
+}  // namespace torchneuron

@@ -1,0 +1,73 @@
+#include "runtime/event.h"
+
+#include "engine/launch.h"
+#include "runtime/graph.h"
+
+namespace torchneuron {
+
+namespace {
+
+OpRecord& record_event() {
+  static OpRecord& op = op_record("neuron::event_record");
+  return op;
+}
+
+OpRecord& wait_event() {
+  static OpRecord& op = op_record("neuron::event_wait");
+  return op;
+}
+
+}  // namespace
+
+void Event::record(Stream& stream) {
+  ensure_usable();
+  stream_ = &stream;
+  graph_ = stream.capturing();
+  if (timing_) {
+    nanoseconds_ = std::make_shared<std::atomic<uint64_t>>(0);
+    detail::submit(stream, record_event(), 0, [time = nanoseconds_] { time->store(detail::now_nanoseconds()); });
+  }
+  sequence_ = stream.launched();
+}
+
+void Event::block(Stream& stream) const {
+  if (stream_ == nullptr || stream_ == &stream) {
+    return;
+  }
+  if (graph_ != nullptr) {
+    // The graph runs its tasks in the order of their launches, so the wait needs no task.
+    if (stream_->capturing() == graph_) {
+      graph_->join(stream);
+    }
+    return;
+  }
+  if (stream_->completed() >= sequence_ && stream.capturing() == nullptr) {
+    return;
+  }
+  detail::submit(stream, wait_event(), 0, [other = stream_, sequence = sequence_] { other->wait_for(sequence); });
+}
+
+bool Event::query() const { return stream_ == nullptr || stream_->completed() >= sequence_; }
+
+void Event::synchronize() const {
+  if (stream_ != nullptr) {
+    TORCH_CHECK(
+        stream_->capturing() == nullptr, "operation not permitted when stream is capturing: synchronize of an event");
+    ensure_usable();
+    stream_->wait_for(sequence_);
+    stream_->raise_pending_error();
+  }
+}
+
+double Event::elapsed_milliseconds(const Event& end) const {
+  TORCH_CHECK_VALUE(
+      timing_ && end.timing_, "Both events must be created with argument 'enable_timing=True'.");
+  TORCH_CHECK_VALUE(
+      stream_ != nullptr && end.stream_ != nullptr, "Both events must be recorded before calculating elapsed time.");
+  TORCH_CHECK_VALUE(query() && end.query(), "Both events must be completed before calculating elapsed time.");
+  const auto start_ns = static_cast<int64_t>(nanoseconds_->load());
+  const auto end_ns = static_cast<int64_t>(end.nanoseconds_->load());
+  return static_cast<double>(end_ns - start_ns) / 1e6;
+}
+
+}  // namespace torchneuron

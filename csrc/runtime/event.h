@@ -1,0 +1,32 @@
+#pragma once
+
+#include "runtime/stream.h"
+
+#include <atomic>
+#include <memory>
+
+namespace torchneuron {
+
+// A point in a stream: the number of the task before it. Recording with timing queues a task that notes the time.
+class Event {
+ public:
+  explicit Event(bool timing) : timing_(timing) {}
+
+  void record(Stream& stream);
+  // Tasks queued on `stream` from now on run after the event's point.
+  void block(Stream& stream) const;
+  bool query() const;
+  // Waits, then raises the first error of the event's stream.
+  void synchronize() const;
+  // Milliseconds from this event to `end`. Throws unless both were recorded with timing and have passed.
+  double elapsed_milliseconds(const Event& end) const;
+
+ private:
+  bool timing_;
+  Stream* stream_ = nullptr;
+  uint64_t sequence_ = 0;
+  Graph* graph_ = nullptr;
+  std::shared_ptr<std::atomic<uint64_t>> nanoseconds_;
+};
+
+}  // namespace torchneuron

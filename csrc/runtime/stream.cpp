@@ -1,0 +1,274 @@
+#include "runtime/stream.h"
+
+#include "engine/launch.h"
+#include "runtime/blocking.h"
+#include "runtime/graph.h"
+#include "runtime/topology.h"
+
+#include <c10/util/Exception.h>
+#include <c10/util/thread_name.h>
+#include <immintrin.h>
+#include <omp.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <sstream>
+#include <thread>
+
+namespace torchneuron {
+
+namespace {
+
+// How long a waiting thread looks before it sleeps. Waking a sleeper costs a few microseconds of the waker's time.
+constexpr auto kSpin = std::chrono::microseconds(50);
+
+template <typename Condition>
+bool spin_until(Condition&& condition) {
+  const auto deadline = std::chrono::steady_clock::now() + kSpin;
+  do {
+    for (int i = 0; i < 32; ++i) {
+      if (condition()) {
+        return true;
+      }
+      _mm_pause();
+    }
+  } while (std::chrono::steady_clock::now() < deadline);
+  return false;
+}
+
+// The streams of one device: 0 is the default one, then the pools of both priorities. Made on first use, never destroyed.
+struct DeviceStreams {
+  std::array<std::atomic<Stream*>, 1 + 2 * kStreamsPerPriority> streams{};
+  std::array<std::atomic<uint32_t>, 2> next{};
+  std::mutex mutex;
+};
+
+DeviceStreams& streams_of_device(c10::DeviceIndex device) {
+  static auto* all = new std::array<DeviceStreams, 128>();
+  return (*all)[device];
+}
+
+int priority_of_id(c10::StreamId id) { return id > kStreamsPerPriority ? kGreatestPriority : kLeastPriority; }
+
+Stream& stream_with_id(c10::DeviceIndex device, c10::StreamId id) {
+  DeviceStreams& pool = streams_of_device(device);
+  std::atomic<Stream*>& slot = pool.streams[id];
+  Stream* stream = slot.load(std::memory_order_acquire);
+  if (C10_UNLIKELY(stream == nullptr)) {
+    check_device_index(device);
+    ensure_usable();
+    std::lock_guard<std::mutex> lock(pool.mutex);
+    stream = slot.load(std::memory_order_acquire);
+    if (stream == nullptr) {
+      stream = new Stream(device, id, priority_of_id(id));
+      slot.store(stream, std::memory_order_release);
+    }
+  }
+  return *stream;
+}
+
+thread_local std::array<c10::StreamId, 128> thread_streams{};
+
+}  // namespace
+
+Stream::Stream(c10::DeviceIndex device, c10::StreamId id, int priority)
+    : device_(device), id_(id), priority_(priority), slots_(new Task[kSlots]) {}
+
+c10::Stream Stream::handle() const { return c10::Stream(c10::Stream::UNSAFE, c10::Device(kNeuron, device_), id_); }
+
+bool Stream::has_room(size_t held_bytes) const {
+  const size_t held = held_bytes_.load(std::memory_order_relaxed);
+  return tail_.load(std::memory_order_relaxed) - completed() < kSlots &&
+         (held == 0 || held + held_bytes <= kMaxHeldBytes);
+}
+
+void Stream::wait_for_room(size_t held_bytes) {
+  BlockingRegion blocking;
+  waiters_.fetch_add(1, std::memory_order_seq_cst);
+  {
+    std::unique_lock<std::mutex> lock(sleep_mutex_);
+    work_done_.wait(lock, [&] { return has_room(held_bytes); });
+  }
+  waiters_.fetch_sub(1);
+}
+
+void Stream::start_worker() {
+  worker_started_ = true;
+  std::thread([this] { run_worker(); }).detach();
+}
+
+void Stream::publish() {
+  if (C10_UNLIKELY(!worker_started_)) {
+    start_worker();
+  }
+  const uint64_t position = tail_.load(std::memory_order_relaxed);
+  Task& task = slots_[position % kSlots];
+  task.num_threads = omp_get_max_threads();
+  held_bytes_.fetch_add(task.held_bytes, std::memory_order_relaxed);
+  tail_.store(position + 1, std::memory_order_seq_cst);
+  if (C10_UNLIKELY(worker_asleep_.load(std::memory_order_seq_cst))) {
+    std::lock_guard<std::mutex> lock(sleep_mutex_);
+    work_arrived_.notify_one();
+  }
+}
+
+void Stream::run_worker() {
+  c10::setThreadName("neuron:" + std::to_string(device_) + "/" + std::to_string(id_));
+  if (priority_ < 0) {
+    // Needs CAP_SYS_NICE; without it a stream of high priority runs like the others.
+    setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), -5);
+  }
+  TaskScope scope;
+  set_current_device(device_);
+  exchange_current_stream(*this);
+  int num_threads = 0;
+  uint64_t position = 0;
+  const auto has_work = [&] { return tail_.load(std::memory_order_seq_cst) != position; };
+  for (;;) {
+    if (!has_work() && !spin_until(has_work)) {
+      std::unique_lock<std::mutex> lock(sleep_mutex_);
+      worker_asleep_.store(true, std::memory_order_seq_cst);
+      work_arrived_.wait(lock, has_work);
+      worker_asleep_.store(false, std::memory_order_seq_cst);
+    }
+    Task& task = slots_[position % kSlots];
+    if (task.num_threads > 0 && task.num_threads != num_threads) {
+      num_threads = task.num_threads;
+      omp_set_num_threads(num_threads);
+    }
+    const uint64_t start = detail::now_nanoseconds();
+    try {
+      task.run();
+    } catch (...) {
+      set_error(std::current_exception(), task);
+    }
+    if (task.op != nullptr) {
+      task.op->nanoseconds.fetch_add(detail::now_nanoseconds() - start, std::memory_order_relaxed);
+    }
+    held_bytes_.fetch_sub(task.held_bytes, std::memory_order_relaxed);
+    task.reset();
+    completed_.store(++position, std::memory_order_seq_cst);
+    if (C10_UNLIKELY(waiters_.load(std::memory_order_seq_cst) != 0)) {
+      std::lock_guard<std::mutex> lock(sleep_mutex_);
+      work_done_.notify_all();
+    }
+  }
+}
+
+void Stream::wait_for(uint64_t sequence) {
+  const auto done = [&] { return completed_.load(std::memory_order_seq_cst) >= sequence; };
+  if (done()) {
+    return;
+  }
+  BlockingRegion blocking;
+  if (spin_until(done)) {
+    return;
+  }
+  waiters_.fetch_add(1, std::memory_order_seq_cst);
+  {
+    std::unique_lock<std::mutex> lock(sleep_mutex_);
+    work_done_.wait(lock, done);
+  }
+  waiters_.fetch_sub(1);
+}
+
+void Stream::synchronize() {
+  TORCH_CHECK(capturing() == nullptr, "operation not permitted when stream is capturing: synchronize of ", handle());
+  ensure_usable();
+  wait_for(launched());
+  raise_pending_error();
+}
+
+void Stream::set_error(std::exception_ptr error, const Task& task) {
+  std::lock_guard<std::mutex> lock(error_mutex_);
+  if (error_ != nullptr) {
+    return;
+  }
+  std::ostringstream where;
+  where << "raised by " << (task.op != nullptr ? task.op->name : "a task") << " on neuron:" << static_cast<int>(device_)
+        << ", stream " << id_;
+  if (task.python_stack != nullptr) {
+    where << "; launched from (most recent call last):\n" << *task.python_stack;
+  }
+  try {
+    std::rethrow_exception(error);
+  } catch (c10::Error& e) {
+    e.add_context(where.str());
+    error_ = std::current_exception();
+  } catch (const std::exception& e) {
+    error_ = std::make_exception_ptr(c10::Error(std::string(e.what()) + "\n" + where.str()));
+  } catch (...) {
+    error_ = std::make_exception_ptr(c10::Error("unknown exception\n" + where.str()));
+  }
+  has_error_.store(true, std::memory_order_release);
+}
+
+void Stream::raise_pending_error() {
+  if (C10_LIKELY(!has_error_.load(std::memory_order_acquire))) {
+    return;
+  }
+  std::exception_ptr error;
+  {
+    std::lock_guard<std::mutex> lock(error_mutex_);
+    error = std::exchange(error_, nullptr);
+    has_error_.store(false, std::memory_order_release);
+  }
+  if (error != nullptr) {
+    std::rethrow_exception(error);
+  }
+}
+
+Stream& default_stream(c10::DeviceIndex device) { return stream_with_id(device, 0); }
+
+Stream& current_stream(c10::DeviceIndex device) { return stream_with_id(device, thread_streams[device]); }
+
+Stream& exchange_current_stream(Stream& stream) {
+  Stream& previous = current_stream(stream.device());
+  thread_streams[stream.device()] = stream.id();
+  return previous;
+}
+
+Stream& stream_from_pool(c10::DeviceIndex device, int priority) {
+  check_device_index(device);
+  const bool high = priority < 0;
+  const uint32_t turn = streams_of_device(device).next[high].fetch_add(1) % kStreamsPerPriority;
+  return stream_with_id(device, 1 + (high ? kStreamsPerPriority : 0) + turn);
+}
+
+Stream& stream_of(const c10::Stream& stream) {
+  TORCH_CHECK_VALUE(stream.device_type() == kNeuron, "expected a stream of a neuron device, but got ", stream);
+  TORCH_CHECK_VALUE(
+      stream.id() >= 0 && stream.id() <= 2 * kStreamsPerPriority, "no stream of ", stream.device(), " has the id ",
+      stream.id());
+  return stream_with_id(stream.device_index(), stream.id());
+}
+
+Stream* stream_or_null(c10::DeviceIndex device, c10::StreamId id) {
+  return streams_of_device(device).streams[id].load(std::memory_order_acquire);
+}
+
+void synchronize_device(c10::DeviceIndex device) {
+  check_device_index(device);
+  ensure_usable();
+  for_each_stream(device, [](Stream& stream) {
+    TORCH_CHECK(
+        stream.capturing() == nullptr, "operation not permitted when stream is capturing: synchronize of ",
+        stream.handle());
+    stream.wait_for(stream.launched());
+  });
+  for_each_stream(device, [](Stream& stream) { stream.raise_pending_error(); });
+}
+
+void drain_all_streams() noexcept {
+  if (!initialized()) {
+    return;
+  }
+  for (c10::DeviceIndex device = 0; device < device_count(); ++device) {
+    for_each_stream(device, [](Stream& stream) { stream.wait_for(stream.launched()); });
+  }
+}
+
+}  // namespace torchneuron

@@ -1,0 +1,128 @@
+#pragma once
+
+#include "engine/task.h"
+#include "runtime/device.h"
+
+#include <c10/core/Stream.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <exception>
+#include <memory>
+#include <mutex>
+
+namespace torchneuron {
+
+class Graph;
+
+// An in-order queue of tasks and the worker thread that runs them. Streams live as long as the process.
+class Stream {
+ public:
+  Stream(c10::DeviceIndex device, c10::StreamId id, int priority);
+
+  c10::DeviceIndex device() const { return device_; }
+  c10::StreamId id() const { return id_; }
+  int priority() const { return priority_; }
+  c10::Stream handle() const;
+
+  // Queues `body` and returns its sequence number. Waits, without the GIL, while the queue holds too many tasks or bytes.
+  template <typename Body>
+  uint64_t push(OpRecord* op, size_t held_bytes, Body&& body);
+
+  // Sequence numbers: tasks 1 … launched() were queued, 1 … completed() have run.
+  uint64_t launched() const { return tail_.load(std::memory_order_acquire); }
+  uint64_t completed() const { return completed_.load(std::memory_order_acquire); }
+  bool idle() const { return completed() == launched(); }
+
+  // Waits for task number `sequence`. Raises nothing.
+  void wait_for(uint64_t sequence);
+  // Waits for all that was queued, then raises the first error of a task, if there was one.
+  void synchronize();
+  void raise_pending_error();
+
+  // The graph that records this stream, or null.
+  Graph* capturing() const { return graph_.load(std::memory_order_acquire); }
+  void set_capturing(Graph* graph) { graph_.store(graph, std::memory_order_release); }
+
+ private:
+  static constexpr uint64_t kSlots = 2048;
+  static constexpr size_t kMaxHeldBytes = size_t{256} << 20;
+
+  bool has_room(size_t held_bytes) const;
+  void wait_for_room(size_t held_bytes);
+  void start_worker();
+  void publish();
+  void run_worker();
+  void set_error(std::exception_ptr error, const Task& task);
+
+  const c10::DeviceIndex device_;
+  const c10::StreamId id_;
+  const int priority_;
+
+  std::mutex producer_mutex_;
+  std::unique_ptr<Task[]> slots_;
+  bool worker_started_ = false;
+
+  alignas(64) std::atomic<uint64_t> tail_{0};
+  alignas(64) std::atomic<uint64_t> completed_{0};
+  std::atomic<size_t> held_bytes_{0};
+  std::atomic<bool> worker_asleep_{false};
+  std::atomic<int> waiters_{0};
+  std::mutex sleep_mutex_;
+  std::condition_variable work_arrived_;
+  std::condition_variable work_done_;
+
+  std::atomic<bool> has_error_{false};
+  std::mutex error_mutex_;
+  std::exception_ptr error_;
+
+  std::atomic<Graph*> graph_{nullptr};
+};
+
+inline constexpr int kLeastPriority = 0;
+inline constexpr int kGreatestPriority = -1;
+inline constexpr int kStreamsPerPriority = 32;
+
+Stream& default_stream(c10::DeviceIndex device);
+// The calling thread's stream on `device`.
+Stream& current_stream(c10::DeviceIndex device);
+Stream& exchange_current_stream(Stream& stream);
+// A side stream; there are 32 per device and priority, handed out in turn.
+Stream& stream_from_pool(c10::DeviceIndex device, int priority);
+Stream& stream_of(const c10::Stream& stream);
+
+// Calls visit(Stream&) for each stream of `device` that was ever used.
+template <typename Visit>
+void for_each_stream(c10::DeviceIndex device, Visit&& visit);
+Stream* stream_or_null(c10::DeviceIndex device, c10::StreamId id);
+
+// Waits for every stream of `device` and raises the first error.
+void synchronize_device(c10::DeviceIndex device);
+// Waits for every stream of every device; raises nothing.
+void drain_all_streams() noexcept;
+
+template <typename Visit>
+void for_each_stream(c10::DeviceIndex device, Visit&& visit) {
+  for (c10::StreamId id = 0; id <= 2 * kStreamsPerPriority; ++id) {
+    if (Stream* stream = stream_or_null(device, id); stream != nullptr) {
+      visit(*stream);
+    }
+  }
+}
+
+template <typename Body>
+uint64_t Stream::push(OpRecord* op, size_t held_bytes, Body&& body) {
+  std::unique_lock<std::mutex> lock(producer_mutex_);
+  while (C10_UNLIKELY(!has_room(held_bytes))) {
+    // Not under the lock: whoever waits for the lock may hold the GIL.
+    lock.unlock();
+    wait_for_room(held_bytes);
+    lock.lock();
+  }
+  Task& task = slots_[tail_.load(std::memory_order_relaxed) % kSlots];
+  task.emplace(op, held_bytes, std::forward<Body>(body));
+  publish();
+  return tail_.load(std::memory_order_relaxed);
+}
+
+}  // namespace torchneuron
