@@ -32,6 +32,8 @@ def _autoload() -> None:
 
 
 def _register() -> None:
+    import torch
+
     release = torch.__version__.split("+")[0]
     if release.split(".")[:2] != BUILT_FOR_TORCH.split("."):
         message = (
@@ -100,6 +102,6 @@ def __getattr__(name: str) -> str:
 
 # Where this package is imported first, this runs the entry point above, which finds the package half imported but
 # `_autoload` in place.
-import torch  # noqa: E402
+importlib.import_module("torch")
 
 _autoload()

@@ -33,6 +33,12 @@ def cases(names: tuple[str, ...]) -> Iterator[Any]:
 
 
 def run(name: str, index: int, dtype: torch.dtype) -> Any:
+    result = called(name, index, dtype)
+    torch.neuron.synchronize()
+    return result
+
+
+def called(name: str, index: int, dtype: torch.dtype) -> Any:
     operator, arguments, *rest = getattr(lists(), name)[index]
     keywords = rest[0] if rest and isinstance(rest[0], dict) else {}
     with torch.autocast("neuron", dtype):
@@ -50,17 +56,17 @@ def dtype_of(result: Any) -> torch.dtype:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize(("name", "index"), cases(LOWER))
+@pytest.mark.parametrize(("name", "index"), list(cases(LOWER)))
 def test_lower_precision(name: str, index: int, dtype: torch.dtype) -> None:
     assert dtype_of(run(name, index, dtype)) == dtype
 
 
-@pytest.mark.parametrize(("name", "index"), cases(FLOAT32))
+@pytest.mark.parametrize(("name", "index"), list(cases(FLOAT32)))
 def test_float32(name: str, index: int) -> None:
     assert dtype_of(run(name, index, torch.float16)) == torch.float32
 
 
-@pytest.mark.parametrize(("name", "index"), cases(WIDEST))
+@pytest.mark.parametrize(("name", "index"), list(cases(WIDEST)))
 def test_widest(name: str, index: int) -> None:
     row = getattr(lists(), name)[index]
     expected = row[2] if len(row) > 2 else torch.float32

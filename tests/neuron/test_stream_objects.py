@@ -144,11 +144,14 @@ def test_stream_in_compiled_code() -> None:
         assert function(x).tolist() == [1, 3, 5, 7]
 
 
-def test_event_and_synchronize_in_compiled_code() -> None:
+def test_what_is_made_in_compiled_code() -> None:
     @torch.compile(backend="eager", fullgraph=True)
     def function(x: torch.Tensor) -> torch.Tensor:
-        event = torch.neuron.Event()
-        y = x * 2
+        event, side = torch.neuron.Event(), torch.neuron.Stream()
+        side.wait_stream(torch.neuron.current_stream())
+        with side:
+            y = x * 2
+        torch.neuron.current_stream().wait_stream(side)
         event.record()
         event.wait()
         torch.neuron.synchronize()
@@ -158,8 +161,13 @@ def test_event_and_synchronize_in_compiled_code() -> None:
 
 
 def test_asking_the_device_in_compiled_code() -> None:
-    @torch.compile(backend="eager")
+    @torch.compile(backend="eager", fullgraph=True)
     def function(x: torch.Tensor) -> torch.Tensor:
-        return x + torch.neuron.current_device() + torch.neuron.device_count()
+        if torch.neuron.is_available() and torch.neuron.get_device_properties(0).name == "trn2":
+            x = x + torch.neuron.current_device() + torch.neuron.device_count()
+        return x + torch.neuron.get_device_capability()[0]
 
-    assert function(torch.ones(1, device="neuron")).tolist() == [5]
+    x = torch.ones(1, device="neuron")
+    assert function(x).tolist() == [8]
+    with torch.neuron.device(1):
+        assert function(x).tolist() == [9]

@@ -4,7 +4,7 @@ import functools
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import torch
 
@@ -46,6 +46,15 @@ class NeuronDeviceProperties:
         )
 
 
+Function = TypeVar("Function", bound=Callable[..., object])
+
+
+def _constant(function: Function) -> Function:
+    """Let Dynamo call `function` while it traces, and take the answer for a constant."""
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
+
+
 def register_instances() -> None:
     """Hand the tables of `torchneuron.trainium` to the runtime, which reads the environment by them."""
     _C.register_instances(
@@ -56,11 +65,13 @@ def register_instances() -> None:
     )
 
 
+@_constant
 def is_available() -> bool:
     """Whether there is at least one device."""
     return device_count() > 0
 
 
+@_constant
 def device_count() -> int:
     """How many devices there are, at most 127.
 
@@ -130,6 +141,8 @@ def _get_device_index(device: Device | Any = None, optional: bool = False, allow
 
 def current_device() -> int:
     """The index of the calling thread's device; it starts at LOCAL_RANK, counted among the visible cores."""
+    if torch.compiler.is_compiling():
+        return torch.accelerator.current_device_index()  # Dynamo knows this function, and stays in the graph
     return _C.current_device()
 
 
@@ -166,7 +179,7 @@ class device_of(device):
 def synchronize(device: Device = None) -> None:
     """Wait for all work queued on all streams of `device`, and raise its first error if there was one."""
     if torch.compiler.is_compiling():
-        # Dynamo knows this function, and stays in the graph.
+        # As above.
         if device is None:
             torch.accelerator.synchronize()
         else:
@@ -198,17 +211,20 @@ def _chip() -> Chip:
     return INSTANCES[_C.instance_name()].chip
 
 
+@_constant
 def get_device_properties(device: Device = None) -> NeuronDeviceProperties:
     """The properties of `device` (default: the current one)."""
     return _properties(_get_device_index(device, optional=True))
 
 
+@_constant
 def get_device_name(device: Device = None) -> str:
     """For example "neuron:0 (trn2, emulated)". The chip alone is `get_device_properties(device).name`."""
     index = _get_device_index(device, optional=True)
     return f"neuron:{index} ({_properties(index).name}, emulated)"
 
 
+@_constant
 def get_device_capability(device: Device = None) -> tuple[int, int]:
     """(version of the NeuronCore, 0): (2, 0) for trn1 and inf2, (3, 0) for trn2, (4, 0) for trn3."""
     properties = get_device_properties(device)

@@ -122,6 +122,8 @@ class _Recording:
         with graph(self.backward_graph, pool):
             grads = iter(self.gradients(self.outputs, self.grad_outputs))
         self.grad_inputs = tuple(next(grads) if tensor.requires_grad else None for tensor in self.inputs)
+        # The autograd graph would tie the parameters' gradients to the stream of the recording.
+        self.outputs = tuple(output.detach() for output in self.outputs)
 
     def graphed(self) -> Graphable:
         replay = self._replaying_function()

@@ -21,6 +21,9 @@ class Stream(torch.Stream):
     def __new__(cls, device: Device = None, priority: int = 0, **existing: int) -> "Stream":
         if existing:
             return super().__new__(cls, **existing)
+        if torch.compiler.is_compiling():
+            # Dynamo knows this class, and stays in the graph; so for Event below.
+            return torch.Stream("neuron" if device is None else device, priority=priority)  # type: ignore[return-value]
         index = _get_device_index(device, optional=True)
         if index < 0:
             index = _C.current_device()
@@ -67,6 +70,8 @@ class Event(torch.Event):
     """
 
     def __new__(cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> "Event":
+        if torch.compiler.is_compiling():
+            return torch.Event("neuron", enable_timing=enable_timing)  # type: ignore[return-value]
         return super().__new__(
             cls, torch.device("neuron"), enable_timing=enable_timing, blocking=blocking, interprocess=interprocess
         )
