@@ -1,0 +1,114 @@
+"""The C++ text of one structured operator's launches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+
+from torchgen.api import meta, structured
+from torchgen.api.translate import translate
+from torchgen.api.types import Binding, CppSignatureGroup, DispatcherSignature
+from torchgen.context import native_function_manager
+from torchgen.model import DeviceCheckType, NativeFunction, NativeFunctionsGroup, SchemaKind
+
+# How a type of the dispatcher's signature arrives in the body of a launch, where that is another type, and the
+# expression that makes the CPU function's argument of it.
+_BODY_TYPES = {
+    "const at::ITensorListRef &": ("const std::vector<at::Tensor>&", "at::ITensorListRef(at::TensorList({name}))"),
+}
+
+
+def launch_functions(group: NativeFunctionsGroup, overloads: Sequence[NativeFunction]) -> str:
+    """C++ functions, one for each of `overloads`, that compute sizes, allocate and launch."""
+    return "\n".join(_launch_function(group, f) for f in overloads)
+
+
+def registrations(overloads: Sequence[NativeFunction]) -> str:
+    """The lines that register what `launch_functions` defines, for the block of TORCH_LIBRARY_IMPL."""
+    return "".join(f'  m.impl("{f.func.name}", &{_function_name(f)});\n' for f in overloads)
+
+
+def headers(group: NativeFunctionsGroup) -> list[str]:
+    """The headers that `launch_functions` needs."""
+    root = group.functional.root_name
+    return [f"ATen/ops/{root}_meta.h", f"ATen/ops/{root}_cpu_dispatch.h"]
+
+
+def _function_name(f: NativeFunction) -> str:
+    return f.func.name.unambiguous_name()
+
+
+def _launch_function(group: NativeFunctionsGroup, f: NativeFunction) -> str:
+    with native_function_manager(f):
+        signature = DispatcherSignature.from_schema(f.func, symint=False)
+        arguments = signature.arguments()
+        meta_arguments = translate(arguments, structured.meta_arguments(group), method=False)
+        kind = f.func.kind()
+        meta_class = f"at::meta::structured_{meta.name(group)}"
+        output_names = [a.name for a in group.out.func.arguments.out]
+        if kind is SchemaKind.functional:
+            operator = f"Functional<{meta_class}, {len(output_names)}> op;"
+            outputs = {name: f"op.outputs[{i}]" for i, name in enumerate(output_names)}
+            moved = [f"std::move({value})" for value in outputs.values()]
+            result = moved[0] if len(moved) == 1 else f"std::make_tuple({', '.join(moved)})"
+        elif kind is SchemaKind.inplace:
+            operator = f"InPlace<{meta_class}> op(self);"
+            outputs = {}
+            result = "self"
+        elif kind is SchemaKind.out:
+            operator = f"Out<{meta_class}, {len(output_names)}> op({', '.join(output_names)});"
+            outputs = {}
+            result = output_names[0] if len(output_names) == 1 else f"std::forward_as_tuple({', '.join(output_names)})"
+        else:
+            raise AssertionError(f"{f.func.name}: no launch is known for {kind}")
+
+        parameters = [_body_parameter(a) for a in arguments] + [f"at::Tensor {name}" for name in outputs]
+        launched = [a.name for a in arguments] + list(outputs.values())
+        lines = [
+            f'static OpRecord& record = op_record("aten::{f.func.name}");',
+            *_device_check(f),
+            operator,
+            f"op.meta({', '.join(e.expr for e in meta_arguments)});",
+            f"launch(record, []({', '.join(parameters)}) {{ {_cpu_call(group, f, arguments)}; }}, {', '.join(launched)});",
+            f"return {result};",
+        ]
+        body = "".join(f"  {line}\n" for line in lines)
+        return f"{signature.defn(name=_function_name(f))} {{\n{body}}}\n"
+
+
+def _body_parameter(argument: Binding) -> str:
+    type_ = argument.type
+    if type_ in _BODY_TYPES:
+        return f"{_BODY_TYPES[type_][0]} {argument.name}"
+    if type_ == "at::Tensor &":
+        return f"at::Tensor {argument.name}"
+    return f"{type_} {argument.name}"
+
+
+def _cpu_call(group: NativeFunctionsGroup, f: NativeFunction, arguments: Sequence[Binding]) -> str:
+    """The call of the CPU kernel: the in-place one has a single view for input and output, as its overlap checks need."""
+    called = f if f.func.kind() is SchemaKind.inplace else group.out
+    with native_function_manager(called):
+        signatures = CppSignatureGroup.from_native_function(called, method=False, fallback_binding=False)
+        signature = signatures.most_faithful_signature()
+        bindings = list(arguments)
+        if f.func.kind() is SchemaKind.functional:
+            wanted = DispatcherSignature.from_schema(group.out.func, symint=False).arguments()
+            names = {a.name for a in arguments}
+            bindings += [a for a in wanted if a.name not in names]
+        expressions = [e.expr for e in translate(bindings, signature.arguments(), method=False)]
+    restored = {a.name: _BODY_TYPES[a.type][1].format(name=a.name) for a in arguments if a.type in _BODY_TYPES}
+    return f"at::cpu::{signature.name()}({', '.join(restored.get(e, e) for e in expressions)})"
+
+
+def _device_check(f: NativeFunction) -> list[str]:
+    if f.device_check is DeviceCheckType.NoCheck:
+        return []
+    ordered = chain(f.func.arguments.out, f.func.arguments.flat_positional)
+    checked = [a for a in ordered if a.type.is_tensor_like()]
+    if len(checked) == 1 and not checked[0].type.is_list_like():
+        return []
+    names = [a.name for a in checked]
+    quoted = ", ".join(f'"{name}"' for name in names)
+    array = f"std::array<const char*, {len(names)}>{{{quoted}}}"
+    return [f'check_same_device("wrapper_neuron_{_function_name(f)}", {array}, {", ".join(names)});']

@@ -1,0 +1,70 @@
+"""Which operators get a generated launch: the structured operators of ATen that have CPU kernels.
+
+The source of truth is `native_functions.yaml` as it ships with PyTorch's wheel (package `torchgen`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torchgen
+from torchgen.gen import get_grouped_native_functions, parse_native_yaml
+from torchgen.model import DispatchKey, NativeFunction, NativeFunctionsGroup
+
+NATIVE_FUNCTIONS = Path(torchgen.__file__).parent / "packaged" / "ATen" / "native"
+
+# Structured operators whose generated launch would be wrong: functional overload -> reason.
+EXCLUDED: dict[str, str] = {
+    "index.Tensor": "a boolean mask makes the size of the result depend on values, which the meta function reads (nonzero)",
+}
+
+
+@dataclass(frozen=True)
+class StructuredOp:
+    """A group of overloads that share one meta function, and those of them that get a generated launch."""
+
+    group: NativeFunctionsGroup
+    overloads: tuple[NativeFunction, ...]
+
+    @property
+    def name(self) -> str:
+        """Name of the functional overload, such as "add.Tensor"."""
+        return str(self.group.functional.func.name)
+
+
+def structured_ops(hand_written: Iterable[str] = ()) -> list[StructuredOp]:
+    """All structured operators with CPU kernels, in the order of native_functions.yaml.
+
+    Overloads in `hand_written` get no launch, nor do those of an operator in `EXCLUDED`; such an operator stays in the list,
+    so that the place of the others does not depend on it.
+    """
+    skipped = frozenset(hand_written)
+    parsed = parse_native_yaml(str(NATIVE_FUNCTIONS / "native_functions.yaml"), str(NATIVE_FUNCTIONS / "tags.yaml"))
+    cpu = parsed.backend_indices[DispatchKey.CPU]
+    ops = []
+    for group in get_grouped_native_functions(parsed.native_functions):
+        if not isinstance(group, NativeFunctionsGroup) or not group.structured or not cpu.has_kernel(group.out):
+            continue
+        excluded = str(group.functional.func.name) in EXCLUDED
+        overloads = tuple(f for f in group.functions() if not excluded and str(f.func.name) not in skipped)
+        ops.append(StructuredOp(group, overloads))
+    return ops
+
+
+_LIBRARY_OR_IMPL = re.compile(r'TORCH_LIBRARY_IMPL\(\s*(\w+)\s*,\s*(\w+)|\bm\.impl\(\s*"(?:aten::)?([\w.]+)"')
+
+
+def hand_written_overloads(folder: Path) -> set[str]:
+    """The overloads that the C++ files in `folder` register for PrivateUse1, such as {"copy_", "mm.out"}."""
+    found = set()
+    for path in sorted(folder.glob("*.cpp")):
+        library = None
+        for match in _LIBRARY_OR_IMPL.finditer(path.read_text(encoding="utf-8")):
+            if match[1]:
+                library = (match[1], match[2])
+            elif library == ("aten", "PrivateUse1"):
+                found.add(match[3])
+    return found
