@@ -60,6 +60,7 @@ def _register() -> None:
     for name in neuron.SUBMODULES:
         sys.modules[f"torch.neuron.{name}"] = getattr(neuron, name)
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
+    neuron.sharing.register()
     _offer_torch_neuronx()
 
 

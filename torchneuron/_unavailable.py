@@ -1,6 +1,7 @@
 """What stands in as `torch.neuron` where the device cannot be provided: every use of it says why."""
 
 import sys
+import warnings
 from types import ModuleType
 from typing import Any, NoReturn
 
@@ -17,6 +18,7 @@ class _UnavailableModule(ModuleType):
     def __init__(self, cause: Exception) -> None:
         super().__init__("torch.neuron", __doc__)
         self._cause = cause
+        self._warned = False
 
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("__"):
@@ -24,17 +26,23 @@ class _UnavailableModule(ModuleType):
         self._raise(f"torch.neuron.{name}")
 
     def _raise(self, what: str) -> NoReturn:
-        reason = f"{type(self._cause).__name__}: {self._cause}"
-        raise NeuronUnavailableError(f"{what}: the device 'neuron' is not available: {reason}") from self._cause
+        raise NeuronUnavailableError(f"{what}: {self._reason()}") from self._cause
+
+    def _reason(self) -> str:
+        return f"the device 'neuron' is not available: {type(self._cause).__name__}: {self._cause}"
 
     # PyTorch calls this before it makes a tensor on the device.
     def _lazy_init(self) -> NoReturn:
         self._raise("device 'neuron'")
 
+    # Libraries that ask choose the CPU, so the answer comes with the reason.
     def is_available(self) -> bool:
-        return False
+        return self.device_count() > 0
 
     def device_count(self) -> int:
+        if not self._warned:
+            self._warned = True
+            warnings.warn(self._reason(), RuntimeWarning, stacklevel=2)
         return 0
 
     def is_initialized(self) -> bool:
