@@ -3,8 +3,8 @@
     python csrc/ops/codegen/generate.py --output-dir DIR    writes the files, each only if its text changes
     python csrc/ops/codegen/generate.py --list              prints their names, one a line
 
-The files compile with csrc/ on the include path. They leave out every overload that a file in csrc/ops registers by hand,
-so the build runs this again whenever one of those files changes.
+The files compile with csrc/ on the include path. They leave out every overload that a file in csrc/ops registers by
+hand, so the build runs this again whenever one of those files changes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Write the C++ launches of ATen's structured operators.")
     action = parser.add_mutually_exclusive_group(required=True)
     action.add_argument("--output-dir", type=Path, metavar="DIR", help="folder for the files; made if it is missing")
-    action.add_argument("--list", action="store_true", help="print the names of the files, one a line, and write nothing")
+    action.add_argument("--list", action="store_true", help="print the files' names and write nothing")
     options = parser.parse_args(arguments)
     if options.list:
         print("\n".join(FILES))

@@ -64,16 +64,16 @@ def _launch_function(group: NativeFunctionsGroup, f: NativeFunction) -> str:
 
         parameters = [_body_parameter(a) for a in arguments] + [f"at::Tensor {name}" for name in outputs]
         launched = [a.name for a in arguments] + list(outputs.values())
+        body = f"[]({', '.join(parameters)}) {{ {_cpu_call(group, f, arguments)}; }}"
         lines = [
             f'static OpRecord& record = op_record("aten::{f.func.name}");',
             *_device_check(f),
             operator,
             f"op.meta({', '.join(e.expr for e in meta_arguments)});",
-            f"launch(record, []({', '.join(parameters)}) {{ {_cpu_call(group, f, arguments)}; }}, {', '.join(launched)});",
+            f"launch(record, {body}, {', '.join(launched)});",
             f"return {result};",
         ]
-        body = "".join(f"  {line}\n" for line in lines)
-        return f"{signature.defn(name=_function_name(f))} {{\n{body}}}\n"
+        return f"{signature.defn(name=_function_name(f))} {{\n" + "".join(f"  {line}\n" for line in lines) + "}\n"
 
 
 def _body_parameter(argument: Binding) -> str:
@@ -86,7 +86,7 @@ def _body_parameter(argument: Binding) -> str:
 
 
 def _cpu_call(group: NativeFunctionsGroup, f: NativeFunction, arguments: Sequence[Binding]) -> str:
-    """The call of the CPU kernel: the in-place one has a single view for input and output, as its overlap checks need."""
+    """The call of the CPU kernel. In place it gets one view for input and output, as its checks for overlap need."""
     called = f if f.func.kind() is SchemaKind.inplace else group.out
     with native_function_manager(called):
         signatures = CppSignatureGroup.from_native_function(called, method=False, fallback_binding=False)

@@ -18,10 +18,7 @@ at::Tensor allocate_output(at::IntArrayRef sizes, at::IntArrayRef strides, const
                                         : at::detail::computeStorageNbytes(sizes, strides, dtype.itemsize());
   Stream& stream = current_stream(options.device().index());
   auto storage = c10::make_intrusive<c10::StorageImpl>(
-      c10::StorageImpl::use_byte_size_t(),
-      nbytes,
-      device_memory().allocate_on(nbytes, stream),
-      &device_memory(),
+      c10::StorageImpl::use_byte_size_t(), nbytes, device_memory().allocate_on(nbytes, stream), &device_memory(),
       /*resizable=*/true);
   auto tensor = at::detail::make_tensor<c10::TensorImpl>(
       std::move(storage), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), dtype);
@@ -30,7 +27,8 @@ at::Tensor allocate_output(at::IntArrayRef sizes, at::IntArrayRef strides, const
     impl->set_sizes_and_strides(sizes, strides);
   } else if (sizes.size() != 1 || sizes[0] != 0) {  // a new TensorImpl has the sizes {0}
     impl->set_sizes_contiguous(sizes);
-    if (const auto format = options.memory_format_opt(); format.has_value() && *format != at::MemoryFormat::Contiguous) {
+    if (const auto format = options.memory_format_opt();
+        format.has_value() && *format != at::MemoryFormat::Contiguous) {
       impl->empty_tensor_restride(*format);
     }
   }
@@ -38,24 +36,13 @@ at::Tensor allocate_output(at::IntArrayRef sizes, at::IntArrayRef strides, const
 }
 
 void resize_output(
-    const at::Tensor& out,
-    at::IntArrayRef sizes,
-    at::IntArrayRef strides,
-    const at::TensorOptions& options) {
+    const at::Tensor& out, at::IntArrayRef sizes, at::IntArrayRef strides, const at::TensorOptions& options) {
   TORCH_CHECK(
-      options.dtype() == out.dtype(),
-      "Expected out tensor to have dtype ",
-      options.dtype(),
-      ", but got ",
-      out.dtype(),
+      options.dtype() == out.dtype(), "Expected out tensor to have dtype ", options.dtype(), ", but got ", out.dtype(),
       " instead");
   TORCH_CHECK(
-      options.device() == out.device(),
-      "Expected out tensor to have device ",
-      options.device(),
-      ", but got ",
-      out.device(),
-      " instead");
+      options.device() == out.device(), "Expected out tensor to have device ", options.device(), ", but got ",
+      out.device(), " instead");
   if (!at::native::resize_output(out, sizes)) {
     return;
   }
@@ -68,25 +55,13 @@ void resize_output(
 
 void check_inplace(const at::Tensor& self, at::IntArrayRef sizes, const at::TensorOptions& options) {
   TORCH_CHECK(
-      options.dtype() == self.dtype(),
-      "Bad in-place call: input tensor dtype ",
-      self.dtype(),
-      " and output tensor dtype ",
-      options.dtype(),
-      " should match");
+      options.dtype() == self.dtype(), "Bad in-place call: input tensor dtype ", self.dtype(),
+      " and output tensor dtype ", options.dtype(), " should match");
   TORCH_CHECK(
-      options.device() == self.device(),
-      "Bad in-place call: input tensor device ",
-      self.device(),
-      " and output tensor device ",
-      options.device(),
-      " should match");
+      options.device() == self.device(), "Bad in-place call: input tensor device ", self.device(),
+      " and output tensor device ", options.device(), " should match");
   TORCH_CHECK(
-      sizes == self.sizes(),
-      "Bad in-place call: input tensor size ",
-      self.sizes(),
-      " and output tensor size ",
-      sizes,
+      sizes == self.sizes(), "Bad in-place call: input tensor size ", self.sizes(), " and output tensor size ", sizes,
       " should match");
 }
 

@@ -12,8 +12,9 @@
 #include <cstdint>
 #include <type_traits>
 
-// What the generated launches of structured operators stand on. A structured operator's shape, dtype and error checks are
-// its meta function, which reports each output to a virtual set_output; the classes here answer for a device tensor.
+// What the generated launches of structured operators stand on. A structured operator's shape, dtype and error checks
+// are its meta function, which reports each output to a virtual set_output; the classes here answer for a device
+// tensor.
 namespace torchneuron::structured {
 
 // A new output on the device that `options` names. Dense in the options' memory format where `strides` is empty.
@@ -21,10 +22,7 @@ at::Tensor allocate_output(at::IntArrayRef sizes, at::IntArrayRef strides, const
 
 // Checks an `out=` argument and gives it `sizes` if it has others, as PyTorch's own kernels do.
 void resize_output(
-    const at::Tensor& out,
-    at::IntArrayRef sizes,
-    at::IntArrayRef strides,
-    const at::TensorOptions& options);
+    const at::Tensor& out, at::IntArrayRef sizes, at::IntArrayRef strides, const at::TensorOptions& options);
 
 // Checks that an in-place result fits into `self`.
 void check_inplace(const at::Tensor& self, at::IntArrayRef sizes, const at::TensorOptions& options);
@@ -32,13 +30,14 @@ void check_inplace(const at::Tensor& self, at::IntArrayRef sizes, const at::Tens
 // A meta function whose outputs are passed on to `Derived::set_output`.
 template <typename Meta, typename Derived>
 struct OutputReceiver : Meta {
-  // Unlike PyTorch's own kernels, these make no proxy for an `out=` whose strides the kernel can't write: the CPU kernel
-  // that the launch runs sees the same strides and makes it.
-  void set_output_strided(int64_t index, at::IntArrayRef sizes, at::IntArrayRef strides, at::TensorOptions options) final {
+  // Unlike PyTorch's own kernels, these make no proxy for an `out=` whose strides the kernel can't write: the CPU
+  // kernel that the launch runs sees the same strides and makes it.
+  void set_output_strided(
+      int64_t index, at::IntArrayRef sizes, at::IntArrayRef strides, at::TensorOptions options) final {
     receive(index, sizes, strides, options);
   }
-  void set_output_raw_strided(int64_t index, at::IntArrayRef sizes, at::IntArrayRef strides, at::TensorOptions options)
-      final {
+  void set_output_raw_strided(
+      int64_t index, at::IntArrayRef sizes, at::IntArrayRef strides, at::TensorOptions options) final {
     receive(index, sizes, strides, options);
   }
 
@@ -67,7 +66,8 @@ struct InPlace final : OutputReceiver<Meta, InPlace<Meta>> {
   explicit InPlace(const at::Tensor& self) : self_(self) {}
 
   const at::Tensor& maybe_get_output(int64_t /*index*/) final { return self_; }
-  void set_output(int64_t /*index*/, at::IntArrayRef sizes, at::IntArrayRef /*strides*/, const at::TensorOptions& options) {
+  void set_output(
+      int64_t /*index*/, at::IntArrayRef sizes, at::IntArrayRef /*strides*/, const at::TensorOptions& options) {
     check_inplace(self_, sizes, options);
   }
 

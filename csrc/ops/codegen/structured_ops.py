@@ -18,7 +18,7 @@ NATIVE_FUNCTIONS = Path(torchgen.__file__).parent / "packaged" / "ATen" / "nativ
 
 # Structured operators whose generated launch would be wrong: functional overload -> reason.
 EXCLUDED: dict[str, str] = {
-    "index.Tensor": "a boolean mask makes the size of the result depend on values, which the meta function reads (nonzero)",
+    "index.Tensor": "its meta function reads the values of a boolean mask, on which the result's size depends",
 }
 
 
@@ -38,8 +38,8 @@ class StructuredOp:
 def structured_ops(hand_written: Iterable[str] = ()) -> list[StructuredOp]:
     """All structured operators with CPU kernels, in the order of native_functions.yaml.
 
-    Overloads in `hand_written` get no launch, nor do those of an operator in `EXCLUDED`; such an operator stays in the list,
-    so that the place of the others does not depend on it.
+    Overloads in `hand_written` get no launch, nor do those of an operator in `EXCLUDED`. An operator without any stays
+    in the list, so that the place of the others does not depend on it.
     """
     skipped = frozenset(hand_written)
     parsed = parse_native_yaml(str(NATIVE_FUNCTIONS / "native_functions.yaml"), str(NATIVE_FUNCTIONS / "tags.yaml"))
