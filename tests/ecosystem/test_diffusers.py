@@ -56,7 +56,7 @@ def pipeline_on_cpu(tokenizer: PreTrainedTokenizerFast) -> StableDiffusionPipeli
         text_encoder=CLIPTextModel(text_config).eval(),
         tokenizer=of_prompts,
         unet=unet.eval(),
-        scheduler=DDIMScheduler(clip_sample=False, set_alpha_to_one=False, beta_schedule="scaled_linear"),
+        scheduler=DDIMScheduler(clip_sample=False, set_alpha_to_one=False, steps_offset=1),
         safety_checker=None,
         feature_extractor=None,
         requires_safety_checker=False,
