@@ -11,7 +11,7 @@ import atexit
 from typing import Any
 
 from .. import _C
-from . import amp, devices, graphs, memory, random, sharing, streams
+from . import amp, devices, graphs, memory, random, streams
 from .devices import (
     NeuronDeviceProperties,
     can_device_access_peer,
