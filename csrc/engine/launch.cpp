@@ -14,6 +14,12 @@ namespace torchneuron {
 TaskScope::TaskScope()
     : excluded_(c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset) {}
 
+namespace {
+std::string (*python_stack_source)() = nullptr;
+}  // namespace
+
+void set_python_stack_source(std::string (*source)()) { python_stack_source = source; }
+
 namespace detail {
 
 namespace {
@@ -28,6 +34,14 @@ bool environment_flag(const char* name) {
 bool launch_blocking() {
   static const bool blocking = environment_flag("NEURON_LAUNCH_BLOCKING");
   return blocking;
+}
+
+std::shared_ptr<std::string> python_stack() {
+  static const bool wanted = environment_flag("TORCHNEURON_STACK_TRACE");
+  if (C10_LIKELY(!wanted) || python_stack_source == nullptr) {
+    return nullptr;
+  }
+  return std::make_shared<std::string>(python_stack_source());
 }
 
 Stream& launch_stream(c10::DeviceIndex device) {

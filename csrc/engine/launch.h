@@ -50,6 +50,9 @@ class TaskScope {
 
 // ---------------------------------------------------------------------------------------------------------------------
 
+// Sets how launches get the Python stack; returns an empty string where there is none.
+void set_python_stack_source(std::string (*source)());
+
 namespace detail {
 
 // How an argument is kept in a task (`capture`) and handed to its body (`restore`).
@@ -136,6 +139,8 @@ struct Footprint {
 template <typename Stored>
 void submit(Stream& stream, OpRecord& op, size_t held_bytes, Stored&& stored);
 bool launch_blocking();
+// With TORCHNEURON_STACK_TRACE=1 the Python stack of the launch, which an error of the task then shows; else null.
+std::shared_ptr<std::string> python_stack();
 void record_in_graph(Graph& graph, Task&& task);
 void finish_launch(Stream& stream, OpRecord& op, uint64_t sequence);
 Stream& launch_stream(c10::DeviceIndex device);
@@ -162,7 +167,7 @@ void submit(Stream& stream, OpRecord& op, size_t held_bytes, Stored&& stored) {
     record_in_graph(*graph, std::move(task));
     return;
   }
-  const uint64_t sequence = stream.push(&op, held_bytes, std::forward<Stored>(stored));
+  const uint64_t sequence = stream.push(&op, held_bytes, python_stack(), std::forward<Stored>(stored));
   finish_launch(stream, op, sequence);
 }
 

@@ -4,6 +4,10 @@
 
 #include <c10/core/CPUAllocator.h>
 
+#include <cstring>
+#include <mutex>
+#include <unordered_map>
+
 namespace torchneuron {
 
 namespace {
@@ -11,39 +15,91 @@ namespace {
 thread_local Stream* device_stream = nullptr;
 thread_local OutputPlacement* placement = nullptr;
 
+// What was handed out in the place of host memory. c10::Allocator::raw_allocate asks that the context of an allocation be
+// its address, so the device's own context is kept here.
+class RoutedMemory {
+ public:
+  c10::DataPtr hand_out(c10::DataPtr memory, c10::DeleterFnPtr deleter) {
+    void* ptr = memory.get();
+    std::lock_guard<std::mutex> lock(mutex_);
+    live_.insert_or_assign(ptr, std::move(memory));
+    count_.store(live_.size(), std::memory_order_release);
+    return {ptr, ptr, deleter, c10::kCPU};
+  }
+
+  // The device's allocation behind `ptr`, or nullopt where `ptr` is host memory.
+  std::optional<c10::DataPtr> take_back(void* ptr) {
+    if (count_.load(std::memory_order_acquire) == 0) {
+      return std::nullopt;
+    }
+    std::lock_guard<std::mutex> lock(mutex_);
+    auto node = live_.extract(ptr);
+    count_.store(live_.size(), std::memory_order_release);
+    return node.empty() ? std::nullopt : std::optional<c10::DataPtr>(std::move(node.mapped()));
+  }
+
+ private:
+  std::mutex mutex_;
+  std::atomic<size_t> count_{0};
+  std::unordered_map<void*, c10::DataPtr> live_;
+};
+
+RoutedMemory& routed_memory() {
+  static auto* instance = new RoutedMemory();
+  return *instance;
+}
+
+c10::Allocator* host_allocator = nullptr;
+
+void free_routed(void* ptr) {
+  if (!routed_memory().take_back(ptr).has_value()) {
+    host_allocator->raw_deleter()(ptr);
+  }
+}
+
 // In the place of PyTorch's CPU allocator, to which it passes all that no scope of this thread asks for.
 class RoutingAllocator final : public c10::Allocator {
  public:
-  explicit RoutingAllocator(c10::Allocator* host) : host_(host) {}
-
   c10::DataPtr allocate(size_t nbytes) override {
     if (C10_UNLIKELY(device_stream != nullptr && nbytes > 0)) {
-      c10::DataPtr memory = device_memory().allocate_on(nbytes, *device_stream);
-      memory.unsafe_set_device(c10::kCPU);
-      return memory;
+      return routed_memory().hand_out(device_memory().allocate_on(nbytes, *device_stream), &free_routed);
     }
     if (C10_UNLIKELY(placement != nullptr)) {
       if (void* planned = placement->take(nbytes); planned != nullptr) {
-        return {planned, c10::kCPU};
+        return routed_memory().hand_out({planned, c10::kCPU}, &free_routed);
       }
     }
-    return host_->allocate(nbytes);
+    return host_allocator->allocate(nbytes);
   }
 
-  c10::DeleterFnPtr raw_deleter() const override { return host_->raw_deleter(); }
-  bool is_simple_data_ptr(const c10::DataPtr& ptr) const override { return host_->is_simple_data_ptr(ptr); }
-  void copy_data(void* dest, const void* src, size_t count) const override { host_->copy_data(dest, src, count); }
-
- private:
-  c10::Allocator* host_;
+  c10::DeleterFnPtr raw_deleter() const override { return &free_routed; }
+  void copy_data(void* dest, const void* src, size_t count) const override {
+    host_allocator->copy_data(dest, src, count);
+  }
 };
 
 const bool installed = [] {
-  c10::SetCPUAllocator(new RoutingAllocator(c10::GetCPUAllocator()));
+  host_allocator = c10::GetCPUAllocator();
+  c10::SetCPUAllocator(new RoutingAllocator());
   return true;
 }();
 
 }  // namespace
+
+c10::DataPtr adopt(c10::DataPtr memory, size_t nbytes, Stream& stream) {
+  if (memory.get() == nullptr) {
+    return {nullptr, c10::Device(kNeuron, stream.device())};
+  }
+  if (memory.get_deleter() == &free_routed) {
+    if (auto device_block = routed_memory().take_back(memory.get()); device_block.has_value()) {
+      memory.release_context();
+      return std::move(*device_block);
+    }
+  }
+  c10::DataPtr copy = device_memory().allocate_on(nbytes, stream);
+  std::memcpy(copy.get(), memory.get(), nbytes);
+  return copy;
+}
 
 DeviceAllocationScope::DeviceAllocationScope(Stream& stream) : previous_(std::exchange(device_stream, &stream)) {}
 

@@ -20,6 +20,10 @@ class DeviceAllocationScope {
   Stream* previous_;
 };
 
+// `memory`, which a CPU kernel allocated, as memory of the stream's device: taken over where a DeviceAllocationScope
+// provided it, else copied.
+c10::DataPtr adopt(c10::DataPtr memory, size_t nbytes, Stream& stream);
+
 // While alive, the first CPU allocation of this thread with exactly the size of a planned output is that output's
 // memory, so that a CPU kernel without an out= form still writes to where its result belongs.
 class OutputPlacement {

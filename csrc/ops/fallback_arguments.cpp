@@ -138,7 +138,8 @@ void FallbackArguments::propagate_resizes() {
     c10::StorageImpl* kernel_storage = from.unsafe_storage().unsafeGetStorageImpl();
     c10::StorageImpl* device_storage = to.unsafe_storage().unsafeGetStorageImpl();
     if (kernel_storage->data() != mapped.data && kernel_storage->data() != device_storage->data()) {
-      device_storage->set_data_ptr_noswap(device_memory().adopt(kernel_storage->set_data_ptr(c10::DataPtr()), kernel_storage->nbytes(), current_stream(device_)));
+      device_storage->set_data_ptr_noswap(
+          adopt(kernel_storage->set_data_ptr(c10::DataPtr()), kernel_storage->nbytes(), current_stream(device_)));
       device_storage->set_nbytes(kernel_storage->nbytes());
     }
     if (from.sizes() != to.sizes() || from.strides() != to.strides() || from.storage_offset() != to.storage_offset()) {
@@ -178,7 +179,7 @@ at::Tensor FallbackArguments::to_device(const at::Tensor& result) {
     const size_t bytes = kernel_storage->nbytes();
     c10::Storage storage(
         c10::Storage::use_byte_size_t(), bytes,
-        device_memory().adopt(kernel_storage->set_data_ptr(c10::DataPtr()), bytes, current_stream(device_)),
+        adopt(kernel_storage->set_data_ptr(c10::DataPtr()), bytes, current_stream(device_)),
         &device_memory(), true);
     storages_.emplace_back(result.storage(), storage);
     known = std::prev(storages_.end());

@@ -61,16 +61,6 @@ c10::DataPtr DeviceMemory::allocate_on(size_t nbytes, Stream& stream) {
   return {block->ptr, block, &free_block, device};
 }
 
-c10::DataPtr DeviceMemory::adopt(c10::DataPtr memory, size_t nbytes, Stream& stream) {
-  if (memory.get() == nullptr || memory.get_deleter() == &free_block) {
-    memory.unsafe_set_device(c10::Device(kNeuron, stream.device()));
-    return memory;
-  }
-  c10::DataPtr copy = allocate_on(nbytes, stream);
-  std::memcpy(copy.get(), memory.get(), nbytes);
-  return copy;
-}
-
 void DeviceMemory::copy_data(void* dest, const void* src, size_t count) const { std::memcpy(dest, src, count); }
 
 bool DeviceMemory::initialized() { return torchneuron::initialized(); }

@@ -18,9 +18,6 @@ class DeviceMemory final : public c10::DeviceAllocator {
   // Memory of `stream`'s pool. Throws c10::OutOfMemoryError.
   c10::DataPtr allocate_on(size_t nbytes, Stream& stream);
 
-  // `memory`, which a CPU kernel allocated, as memory of the device: taken over where it is ours, else copied.
-  c10::DataPtr adopt(c10::DataPtr memory, size_t nbytes, Stream& stream);
-
   void copy_data(void* dest, const void* src, size_t count) const override;
   bool initialized() override;
   void emptyCache(c10::MempoolId_t pool = {0, 0}) override;

@@ -7,6 +7,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 
+#include <atomic>
 #include <cstring>
 #include <deque>
 
@@ -122,10 +123,11 @@ class PhiloxState final : public c10::intrusive_ptr_target {
 
  private:
   void refuse_while_capturing() const {
-    TORCH_CHECK(graph_rng_ == nullptr, "The state of a generator cannot be read or set while a graph captures its draws.");
+    TORCH_CHECK(
+        graph_rng_ == nullptr, "The state of a generator cannot be read or set while a graph captures its draws.");
   }
 
-  // Seeding a device in match mode also seeds the stream it shares; torch.manual_seed has just given that the same seed.
+  // Seeding a device in match mode also seeds the stream that it shares, which torch.manual_seed has just seeded alike.
   at::Generator reseeded_cpu(uint64_t seed) {
     if (!is_default_) {
       return cpu_;
@@ -181,7 +183,8 @@ c10::intrusive_ptr<c10::TensorImpl> NeuronGeneratorImpl::get_state() const {
     cpu_state = cpu.get_state();
   }
   const int64_t cpu_bytes = cpu_state.defined() ? cpu_state.numel() : 0;
-  at::Tensor bytes = at::empty({static_cast<int64_t>(kStateBytes) + cpu_bytes}, at::TensorOptions().dtype(at::kByte).device(at::kCPU));
+  at::Tensor bytes =
+      at::empty({static_cast<int64_t>(kStateBytes) + cpu_bytes}, at::TensorOptions().dtype(at::kByte).device(at::kCPU));
   uint8_t* data = bytes.mutable_data_ptr<uint8_t>();
   std::memcpy(data, &key.seed, sizeof(key.seed));
   std::memcpy(data + sizeof(key.seed), &key.offset, sizeof(key.offset));
@@ -196,11 +199,8 @@ void NeuronGeneratorImpl::set_state(const c10::TensorImpl& new_state) {
   const size_t size = new_state.numel();
   const bool with_cpu_state = size > kStateBytes;
   TORCH_CHECK(
-      size == sizeof(uint64_t) || size >= kStateBytes,
-      "RNG state is wrong size: expected ",
-      kStateBytes,
-      " bytes (seed, offset) or 8 (seed), but got ",
-      size);
+      size == sizeof(uint64_t) || size >= kStateBytes, "RNG state is wrong size: expected ", kStateBytes,
+      " bytes (seed, offset) or 8 (seed), but got ", size);
   PhiloxKey key{0, 0};
   const auto* data = static_cast<const uint8_t*>(new_state.data());
   std::memcpy(&key.seed, data, sizeof(key.seed));
@@ -209,9 +209,12 @@ void NeuronGeneratorImpl::set_state(const c10::TensorImpl& new_state) {
   }
   auto state = this->state();
   if (with_cpu_state) {
-    at::Tensor cpu_state = at::empty({static_cast<int64_t>(size - kStateBytes)}, at::TensorOptions().dtype(at::kByte).device(at::kCPU));
+    at::Tensor cpu_state =
+        at::empty({static_cast<int64_t>(size - kStateBytes)}, at::TensorOptions().dtype(at::kByte).device(at::kCPU));
     std::memcpy(cpu_state.mutable_data_ptr<uint8_t>(), data + kStateBytes, size - kStateBytes);
-    TORCH_CHECK(!state->is_default(), "RNG state is wrong size: a default generator has ", kStateBytes, " bytes, but got ", size);
+    TORCH_CHECK(
+        !state->is_default(), "RNG state is wrong size: a default generator has ", kStateBytes, " bytes, but got ",
+        size);
     at::Generator cpu = state->cpu();
     std::lock_guard<std::mutex> lock(cpu.mutex());
     cpu.set_state(cpu_state);
@@ -228,7 +231,8 @@ void NeuronGeneratorImpl::graphsafe_set_state(const c10::intrusive_ptr<c10::Gene
 }
 
 c10::intrusive_ptr<c10::GeneratorImpl> NeuronGeneratorImpl::graphsafe_get_state() const {
-  return c10::intrusive_ptr<c10::GeneratorImpl>::unsafe_steal_from_new(new NeuronGeneratorImpl(device().index(), state()));
+  return c10::intrusive_ptr<c10::GeneratorImpl>::unsafe_steal_from_new(
+      new NeuronGeneratorImpl(device().index(), state()));
 }
 
 NeuronGeneratorImpl* NeuronGeneratorImpl::clone_impl() const {
@@ -261,8 +265,8 @@ const at::Generator& default_generator(c10::DeviceIndex device) {
     const auto index = static_cast<c10::DeviceIndex>(generators.size());
     const uint64_t seed = c10::detail::getNonDeterministicRandom(/*is_cuda=*/true);
     auto state = c10::make_intrusive<PhiloxState>(seed, /*is_default=*/true);
-    generators.emplace_back(
-        c10::intrusive_ptr<c10::GeneratorImpl>::unsafe_steal_from_new(new NeuronGeneratorImpl(index, std::move(state))));
+    generators.emplace_back(c10::intrusive_ptr<c10::GeneratorImpl>::unsafe_steal_from_new(
+        new NeuronGeneratorImpl(index, std::move(state))));
   }
   return generators[device];
 }

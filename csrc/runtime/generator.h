@@ -4,22 +4,21 @@
 
 #include <ATen/core/Generator.h>
 
-#include <atomic>
 #include <memory>
 #include <mutex>
 #include <optional>
 
 namespace torchneuron {
 
-// The random stream of a `neuron` device is Philox4x32-10 with a 64-bit seed as its key. The k-th 32-bit word of element
-// i of an operator is
+// The random stream of a `neuron` device is Philox4x32-10 with a 64-bit seed as its key. The k-th 32-bit word of
+// element i of an operator is
 //
 //   philox(key = seed, counter = (low 64: (offset + i) / 4, high 64: k))[(offset + i) % 4]
 //
 // with `offset` the generator's offset at the call, and every operator over n elements advances the offset by n rounded
-// up to a multiple of 4, whatever its dtype and distribution. So a value depends on nothing but (seed, offset, i): not on
-// threads, streams or strides; and the shards of a tensor, drawn at the offsets of their first elements as DTensor does
-// it, are the pieces of the whole tensor's draw.
+// up to a multiple of 4, whatever its dtype and distribution. So a value depends on nothing but (seed, offset, i): not
+// on threads, streams or strides; and the shards of a tensor, drawn at the offsets of their first elements as DTensor
+// does it, are the pieces of the whole tensor's draw.
 
 // What a captured graph keeps for one generator. A replay first queues a task that writes seed and offset.
 struct GraphRng {
@@ -32,8 +31,8 @@ struct PhiloxKey {
   uint64_t offset;  // a multiple of 4
 };
 
-// Where an operator's draw starts; captured by value at the launch, resolved by the body. In a graph the start moves with
-// every replay, so the body must call key() each time it runs.
+// Where an operator's draw starts; captured by value at the launch, resolved by the body. In a graph the start moves
+// with every replay, so the body must call key() each time it runs.
 class PhiloxCursor {
  public:
   PhiloxCursor(uint64_t seed, uint64_t offset) : seed_(seed), offset_(offset) {}
@@ -103,7 +102,8 @@ class NeuronGeneratorImpl final : public c10::GeneratorImpl {
 const at::Generator& default_generator(c10::DeviceIndex device = -1);
 // A new generator with PyTorch's default seed.
 at::Generator make_generator(c10::DeviceIndex device = -1);
-// `generator` if it is given and of `neuron`, the default one of `device` if it is not given. Throws for another device's.
+// `generator` if it is given and of `neuron`, the default one of `device` if it is not given. Throws for another
+// device's.
 NeuronGeneratorImpl& generator_or_default(const std::optional<at::Generator>& generator, c10::DeviceIndex device);
 
 // While on, random operators draw with the CPU's own algorithm and from cpu_generator(), in the order of their calls.

@@ -53,6 +53,7 @@ std::byte* map_pages(size_t size) {
 MemoryPool::MemoryPool(c10::DeviceIndex device, size_t capacity) : device_(device), capacity_(capacity) {}
 
 Block* MemoryPool::allocate(size_t nbytes, Stream& stream) {
+  // Before the lock: it takes the GIL, which a thread that waits for the lock may hold.
   auto context = history_.enabled() ? history_.gather(RecordContext::STATE) : nullptr;
   // A size that would overflow the rounding cannot fit either.
   const size_t size = nbytes > capacity_ ? nbytes : round_up(nbytes, kMinBlock);
@@ -64,9 +65,9 @@ Block* MemoryPool::allocate(size_t nbytes, Stream& stream) {
   FreeList& list = list_for(stream, small);
   Block* block = take_free(list, size);
   if (C10_UNLIKELY(block == nullptr)) {
-    block = size <= capacity_ ? map_segment(list, stream, segment_size(size)) : nullptr;
+    block = size <= capacity_ ? map_segment(list, stream, segment_size(size), context) : nullptr;
     if (block == nullptr) {
-      block = allocate_under_pressure(lock, stream, small, size);
+      block = allocate_under_pressure(lock, stream, small, size, context);
     }
     if (block == nullptr) {
       ++stats_.num_ooms;
@@ -214,7 +215,7 @@ void MemoryPool::split(Block* block, size_t size) {
   block->list->blocks.insert(rest);
 }
 
-Block* MemoryPool::map_segment(FreeList& list, Stream& stream, size_t size) {
+Block* MemoryPool::map_segment(FreeList& list, Stream& stream, size_t size, const Context& context) {
   if (reserved_bytes_ + size > limit()) {
     return nullptr;
   }
@@ -231,14 +232,14 @@ Block* MemoryPool::map_segment(FreeList& list, Stream& stream, size_t size) {
     stats_.reserved_bytes[type].increase(size);
   });
   if (C10_UNLIKELY(history_.enabled())) {
-    history_.add(
-        TraceEntry::SEGMENT_ALLOC, device_, address(block), size, &stream, history_.gather(RecordContext::ALL));
+    history_.add(TraceEntry::SEGMENT_ALLOC, device_, address(block), size, &stream, context);
   }
   return block;
 }
 
 // The memory is short: gives back what is cached, waits for what queued work still holds, and takes an exact size.
-Block* MemoryPool::allocate_under_pressure(std::unique_lock<std::mutex>& lock, Stream& stream, bool small, size_t size) {
+Block* MemoryPool::allocate_under_pressure(
+    std::unique_lock<std::mutex>& lock, Stream& stream, bool small, size_t size, const Context& context) {
   ++stats_.num_alloc_retries;
   if (size > capacity_) {
     return nullptr;
@@ -260,7 +261,7 @@ Block* MemoryPool::allocate_under_pressure(std::unique_lock<std::mutex>& lock, S
     }
     release_all();
     for (const size_t candidate : {segment_size(size), round_up(size, page_size())}) {
-      if (Block* block = map_segment(list, stream, candidate); block != nullptr) {
+      if (Block* block = map_segment(list, stream, candidate, context); block != nullptr) {
         return block;
       }
     }

@@ -86,6 +86,8 @@ class MemoryPool {
   void release_private(c10::MempoolId_t id);
 
  private:
+  using Context = std::shared_ptr<c10::GatheredContext>;
+
   struct PendingFree {
     Block* block;
     std::vector<std::pair<Stream*, uint64_t>> uses;
@@ -98,8 +100,9 @@ class MemoryPool {
 
   FreeList& list_for(Stream& stream, bool small);
   Block* take_free(FreeList& list, size_t size);
-  Block* map_segment(FreeList& list, Stream& stream, size_t size);
-  Block* allocate_under_pressure(std::unique_lock<std::mutex>& lock, Stream& stream, bool small, size_t size);
+  Block* map_segment(FreeList& list, Stream& stream, size_t size, const Context& context);
+  Block* allocate_under_pressure(
+      std::unique_lock<std::mutex>& lock, Stream& stream, bool small, size_t size, const Context& context);
   void split(Block* block, size_t size);
   void make_free(Block* block);
   void collect_pending();

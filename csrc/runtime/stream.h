@@ -27,7 +27,7 @@ class Stream {
 
   // Queues `body` and returns its sequence number. Waits, without the GIL, while the queue holds too many tasks or bytes.
   template <typename Body>
-  uint64_t push(OpRecord* op, size_t held_bytes, Body&& body);
+  uint64_t push(OpRecord* op, size_t held_bytes, std::shared_ptr<std::string> python_stack, Body&& body);
 
   // Sequence numbers: tasks 1 … launched() were queued, 1 … completed() have run.
   uint64_t launched() const { return tail_.load(std::memory_order_acquire); }
@@ -111,7 +111,7 @@ void for_each_stream(c10::DeviceIndex device, Visit&& visit) {
 }
 
 template <typename Body>
-uint64_t Stream::push(OpRecord* op, size_t held_bytes, Body&& body) {
+uint64_t Stream::push(OpRecord* op, size_t held_bytes, std::shared_ptr<std::string> python_stack, Body&& body) {
   std::unique_lock<std::mutex> lock(producer_mutex_);
   while (C10_UNLIKELY(!has_room(held_bytes))) {
     // Not under the lock: whoever waits for the lock may hold the GIL.
@@ -121,6 +121,7 @@ uint64_t Stream::push(OpRecord* op, size_t held_bytes, Body&& body) {
   }
   Task& task = slots_[tail_.load(std::memory_order_relaxed) % kSlots];
   task.emplace(op, held_bytes, std::forward<Body>(body));
+  task.python_stack = std::move(python_stack);
   publish();
   return tail_.load(std::memory_order_relaxed);
 }
