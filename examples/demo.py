@@ -34,7 +34,7 @@ def main() -> None:
 
     began = time.perf_counter()
     print(f"neuron:0 is {torch.neuron.get_device_properties(0)}")
-    print(f"PyTorch {torch.__version__}, {torch.get_num_threads()} threads\n")
+    print(f"PyTorch {torch.__version__}, threads: {torch.get_num_threads()}\n")
 
     # Dropout then draws on `neuron` the numbers that it draws on `cpu`, so that the two runs can be compared.
     torch.neuron.match_cpu_random()
@@ -82,9 +82,12 @@ def draw_losses(losses: dict[str, list[float]], title: str, path: Path) -> Path:
         upper.plot(losses[device], color=COLOURS[device], label=device, **style)
     upper.set(title=title, ylabel="training loss")
     upper.legend(frameon=False)
-    apart = [max(abs(a - b) / abs(b), 1e-9) for a, b in zip(losses["neuron"], losses["cpu"], strict=True)]
-    lower.semilogy(apart, color="#495057", linewidth=0.8)
-    lower.set(xlabel="step", ylabel="relative\ndifference")
+    apart = [abs(a - b) / abs(b) for a, b in zip(losses["neuron"], losses["cpu"], strict=True)]
+    same = apart.count(0.0)
+    lower.semilogy([max(value, 1e-9) for value in apart], ".", color="#495057", markersize=2)
+    lower.set(xlabel="step", ylabel="relative\ndifference", ylim=(5e-10, 1e-2), yticks=(1e-9, 1e-6, 1e-3))
+    lower.set_yticklabels(("0", "$10^{-6}$", "$10^{-3}$"))
+    lower.set_title(f"the same number in {same} of {len(apart)} steps", fontsize=9, loc="right", pad=3)
     for axes in (upper, lower):
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
