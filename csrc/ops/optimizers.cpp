@@ -1,0 +1,189 @@
+#include "engine/launch.h"
+#include "ops/unstructured.h"
+
+#include <ATen/ops/_amp_foreach_non_finite_check_and_unscale_cpu_dispatch.h>
+#include <ATen/ops/_amp_update_scale_cpu_dispatch.h>
+#include <ATen/ops/_fused_adagrad_cpu_dispatch.h>
+#include <ATen/ops/_fused_adam_cpu_dispatch.h>
+#include <ATen/ops/_fused_adamw_cpu_dispatch.h>
+#include <ATen/ops/_fused_sgd_cpu_dispatch.h>
+#include <ATen/ops/empty_like.h>
+#include <torch/library.h>
+
+#include <optional>
+#include <vector>
+
+// One launch for an optimiser's step over all its parameters, and for what torch.amp.GradScaler does to them.
+namespace torchneuron {
+
+namespace {
+
+using Views = const std::vector<at::Tensor>&;
+using OptionalTensor = std::optional<at::Tensor>;
+
+// CPU's fused kernels walk through a parameter, its gradient and its state as flat memory. Lends them gradients of the
+// parameters' strides: copies of those that have others, written back at the end, since unscaling changes gradients.
+class GradientsAsParameters {
+ public:
+  GradientsAsParameters(Views parameters, Views gradients) : gradients_(gradients), lent_(gradients) {
+    for (size_t i = 0; i < lent_.size() && i < parameters.size(); ++i) {
+      if (lent_[i].strides() != parameters[i].strides() && lent_[i].numel() > 1) {
+        lent_[i] = at::empty_like(parameters[i], gradients[i].options()).copy_(gradients[i]);
+      }
+    }
+  }
+  ~GradientsAsParameters() {
+    for (size_t i = 0; i < lent_.size(); ++i) {
+      if (!lent_[i].is_same(gradients_[i])) {
+        gradients_[i].copy_(lent_[i]);
+      }
+    }
+  }
+  GradientsAsParameters(const GradientsAsParameters&) = delete;
+  GradientsAsParameters& operator=(const GradientsAsParameters&) = delete;
+
+  Views lent() const { return lent_; }
+
+ private:
+  Views gradients_;
+  std::vector<at::Tensor> lent_;
+};
+
+void check_state(at::TensorList self, std::initializer_list<at::TensorList> lists) {
+  for (const at::TensorList& list : lists) {
+    TORCH_CHECK(list.size() == self.size());
+  }
+}
+
+// Rate: double, or const at::Tensor& for a learning rate in a tensor.
+template <typename Rate>
+void fused_adam_(
+    at::TensorList self, at::TensorList grads, at::TensorList exp_avgs, at::TensorList exp_avg_sqs,
+    at::TensorList max_exp_avg_sqs, at::TensorList steps, Rate lr, double beta1, double beta2, double weight_decay,
+    double eps, bool amsgrad, bool maximize, const OptionalTensor& grad_scale, const OptionalTensor& found_inf) {
+  static OpRecord& op = op_record("aten::_fused_adam_");
+  check_state(self, {grads, exp_avgs, exp_avg_sqs, steps});
+  TORCH_CHECK(max_exp_avg_sqs.size() == (amsgrad ? self.size() : 0));
+  launch(
+      op,
+      [=](Views self, Views grads, Views exp_avgs, Views exp_avg_sqs, Views max_exp_avg_sqs, Views steps,
+          const std::decay_t<Rate>& lr, const OptionalTensor& grad_scale, const OptionalTensor& found_inf) {
+        const GradientsAsParameters gradients(self, grads);
+        at::cpu::_fused_adam_(
+            self, gradients.lent(), exp_avgs, exp_avg_sqs, max_exp_avg_sqs, steps, lr, beta1, beta2, weight_decay, eps,
+            amsgrad, maximize, grad_scale, found_inf);
+      },
+      self, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, steps, lr, grad_scale, found_inf);
+}
+
+template <typename Rate>
+void fused_adamw_(
+    at::TensorList self, at::TensorList grads, at::TensorList exp_avgs, at::TensorList exp_avg_sqs,
+    at::TensorList max_exp_avg_sqs, at::TensorList steps, Rate lr, double beta1, double beta2, double weight_decay,
+    double eps, bool amsgrad, bool maximize, const OptionalTensor& grad_scale, const OptionalTensor& found_inf) {
+  static OpRecord& op = op_record("aten::_fused_adamw_");
+  check_state(self, {grads, exp_avgs, exp_avg_sqs, steps});
+  TORCH_CHECK(max_exp_avg_sqs.size() == (amsgrad ? self.size() : 0));
+  launch(
+      op,
+      [=](Views self, Views grads, Views exp_avgs, Views exp_avg_sqs, Views max_exp_avg_sqs, Views steps,
+          const std::decay_t<Rate>& lr, const OptionalTensor& grad_scale, const OptionalTensor& found_inf) {
+        const GradientsAsParameters gradients(self, grads);
+        at::cpu::_fused_adamw_(
+            self, gradients.lent(), exp_avgs, exp_avg_sqs, max_exp_avg_sqs, steps, lr, beta1, beta2, weight_decay, eps,
+            amsgrad, maximize, grad_scale, found_inf);
+      },
+      self, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, steps, lr, grad_scale, found_inf);
+}
+
+template <typename Rate>
+void fused_sgd_(
+    at::TensorList self, at::TensorList grads, at::TensorList momentum_buffers, double weight_decay, double momentum,
+    Rate lr, double dampening, bool nesterov, bool maximize, bool is_first_step, const OptionalTensor& grad_scale,
+    const OptionalTensor& found_inf) {
+  static OpRecord& op = op_record("aten::_fused_sgd_");
+  check_state(self, {grads});
+  TORCH_CHECK(momentum_buffers.size() == (momentum == 0 ? 0 : self.size()));
+  launch(
+      op,
+      [=](Views self, Views grads, Views momentum_buffers, const std::decay_t<Rate>& lr,
+          const OptionalTensor& grad_scale, const OptionalTensor& found_inf) {
+        const GradientsAsParameters gradients(self, grads);
+        at::cpu::_fused_sgd_(
+            self, gradients.lent(), momentum_buffers, weight_decay, momentum, lr, dampening, nesterov, maximize,
+            is_first_step, grad_scale, found_inf);
+      },
+      self, grads, momentum_buffers, lr, grad_scale, found_inf);
+}
+
+template <typename Rate>
+void fused_adagrad_(
+    at::TensorList self, at::TensorList grads, at::TensorList state_sums, at::TensorList steps, Rate lr,
+    double lr_decay, double weight_decay, double eps, bool maximize, const OptionalTensor& grad_scale,
+    const OptionalTensor& found_inf) {
+  static OpRecord& op = op_record("aten::_fused_adagrad_");
+  check_state(self, {grads, state_sums, steps});
+  launch(
+      op,
+      [=](Views self, Views grads, Views state_sums, Views steps, const std::decay_t<Rate>& lr,
+          const OptionalTensor& grad_scale, const OptionalTensor& found_inf) {
+        const GradientsAsParameters gradients(self, grads);
+        at::cpu::_fused_adagrad_(
+            self, gradients.lent(), state_sums, steps, lr, lr_decay, weight_decay, eps, maximize, grad_scale,
+            found_inf);
+      },
+      self, grads, state_sums, steps, lr, grad_scale, found_inf);
+}
+
+void unscale_and_check(at::TensorList grads, at::Tensor& found_inf, const at::Tensor& inv_scale) {
+  static OpRecord& op = op_record("aten::_amp_foreach_non_finite_check_and_unscale_");
+  if (grads.empty()) {
+    return;
+  }
+  TORCH_CHECK(inv_scale.numel() == 1, "inv_scale must be a 1-element tensor.");
+  TORCH_CHECK(found_inf.numel() == 1, "found_inf must be a 1-element tensor.");
+  TORCH_CHECK(inv_scale.scalar_type() == at::kFloat, "inv_scale must be a float tensor.");
+  TORCH_CHECK(found_inf.scalar_type() == at::kFloat, "found_inf must be a float tensor.");
+  launch(
+      op,
+      [](Views grads, at::Tensor found_inf, const at::Tensor& inv_scale) {
+        at::cpu::_amp_foreach_non_finite_check_and_unscale_(grads, found_inf, inv_scale);
+      },
+      grads, found_inf, inv_scale);
+}
+
+at::Tensor& update_scale(
+    at::Tensor& scale, at::Tensor& growth_tracker, const at::Tensor& found_inf, double growth_factor,
+    double backoff_factor, int64_t growth_interval) {
+  static OpRecord& op = op_record("aten::_amp_update_scale_");
+  TORCH_CHECK(growth_tracker.numel() == 1, "growth_tracker must be a 1-element tensor.");
+  TORCH_CHECK(scale.numel() == 1, "current_scale must be a 1-element tensor.");
+  TORCH_CHECK(found_inf.numel() == 1, "found_inf must be a 1-element tensor.");
+  TORCH_CHECK(growth_tracker.scalar_type() == at::kInt, "growth_tracker must be an int tensor.");
+  TORCH_CHECK(scale.scalar_type() == at::kFloat, "current_scale must be a float tensor.");
+  TORCH_CHECK(found_inf.scalar_type() == at::kFloat, "found_inf must be a float tensor.");
+  launch(
+      op,
+      [=](at::Tensor scale, at::Tensor growth_tracker, const at::Tensor& found_inf) {
+        at::cpu::_amp_update_scale_(scale, growth_tracker, found_inf, growth_factor, backoff_factor, growth_interval);
+      },
+      scale, growth_tracker, found_inf);
+  return scale;
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("_fused_adam_", &fused_adam_<double>);
+  m.impl("_fused_adam_.tensor_lr", &fused_adam_<const at::Tensor&>);
+  m.impl("_fused_adamw_", &fused_adamw_<double>);
+  m.impl("_fused_adamw_.tensor_lr", &fused_adamw_<const at::Tensor&>);
+  m.impl("_fused_sgd_", &fused_sgd_<double>);
+  m.impl("_fused_sgd_.tensor_lr", &fused_sgd_<const at::Tensor&>);
+  m.impl("_fused_adagrad_", &fused_adagrad_<double>);
+  m.impl("_fused_adagrad_.tensor_lr", &fused_adagrad_<const at::Tensor&>);
+  m.impl("_amp_foreach_non_finite_check_and_unscale_", &unscale_and_check);
+  m.impl("_amp_update_scale_", &update_scale);
+}
+
+}  // namespace torchneuron
