@@ -178,7 +178,7 @@ def test_N_20_modules(name: str, strided: bool, random_tensor: Callable) -> None
     x = random_tensor(*shape)
     results = []
     for which, device in ((module, "cpu"), (twin, DEVICE)):
-        inputs = x.to(device)
+        inputs = x.clone().to(device)
         if strided:
             inputs = inputs.transpose(0, -1).contiguous().transpose(0, -1)
         inputs.requires_grad_()

@@ -96,7 +96,7 @@ def test_wrong_values_are_named(variable: str, value: str, allowed: list[str], r
     assert all(text in result.stdout for text in allowed), result.stdout
 
 
-def test_wrong_values_do_not_break_asking(run_script: Callable) -> None:
+def test_asking_in_a_wrong_environment_answers_no_and_says_why(run_script: Callable) -> None:
     result = run_script(
         """
         import torch
@@ -104,7 +104,8 @@ def test_wrong_values_do_not_break_asking(run_script: Callable) -> None:
         """,
         TORCHNEURON_INSTANCE="trn9.large",
     )
-    assert (result.returncode, result.stdout.split(), result.stderr) == (0, ["False", "0", "False"], "")
+    assert (result.returncode, result.stdout.split()) == (0, ["False", "0", "False"])
+    assert result.stderr.count("TORCHNEURON_INSTANCE='trn9.large'") == 1 and "trn2.3xlarge" in result.stderr
 
 
 @pytest.mark.parametrize(("rank", "visible", "device"), [("2", "0-3", 2), ("1", "2-3", 1), ("0", "3", 0)])

@@ -67,7 +67,7 @@ def test_out_of_memory_is_what_batch_size_finders_look_for(run_script: Callable)
     while True:
         tried.append(batch)
         try:
-            inputs = torch.zeros(batch, 1 << 20, device="neuron")
+            inputs = torch.zeros(batch, 1 << 19, device="neuron")
             loss = (inputs * 2).sum()
             break
         except torch.OutOfMemoryError:
@@ -172,9 +172,9 @@ def test_blocks_that_wait_for_a_recorded_stream_are_waited_for(run_script: Calla
     side = torch.neuron.Stream()
     x = mib(200).fill_(1)
     side.wait_stream(torch.neuron.current_stream())
-    slow = torch.eye(700, device="neuron")
     torch.neuron.synchronize()
     with torch.neuron.stream(side):
+        slow = torch.eye(700, device="neuron")
         for _ in range(20):
             slow = slow @ slow
         total = x.sum(dtype=torch.int64)
@@ -183,6 +183,24 @@ def test_blocks_that_wait_for_a_recorded_stream_are_waited_for(run_script: Calla
     y = mib(200).fill_(2)
     side.synchronize()
     assert total.item() == 200 * 2**20
+    """,
+    )
+
+
+def test_releasing_blocks_does_not_pull_memory_from_under_a_stream(run_script: Callable) -> None:
+    """A program that forgot record_stream reads stale values at worst: CUDA waits for the device before it unmaps."""
+    run_limited(
+        run_script,
+        """
+    side = torch.neuron.Stream()
+    slow = torch.eye(2000, device="neuron")
+    torch.neuron.synchronize()
+    with torch.neuron.stream(side):
+        for _ in range(10):
+            slow = slow @ slow
+    y = mib(230).fill_(2)
+    side.synchronize()
+    assert y.sum(dtype=torch.int64).item() == 460 * 2**20
     """,
     )
 
