@@ -6,6 +6,7 @@ Both draw the same random numbers (match_cpu_random), so dropout falls alike and
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import sys
 from collections.abc import Callable, Iterator
@@ -39,7 +40,7 @@ class TextTask:
         text = (EXAMPLES / "text" / "king_james_poetry.txt").read_text()[:20_000]
         characters = sorted(set(text))
         self.tokens = torch.tensor([characters.index(c) for c in text])
-        self.config = GPTConfig(len(characters), block_size=32, width=32, layers=2, heads=4, dropout=dropout)
+        self.config = GPTConfig(len(characters), block_size=16, width=32, layers=2, heads=4, dropout=dropout)
 
     def model(self) -> nn.Module:
         torch.manual_seed(1)
@@ -50,8 +51,8 @@ class TextTask:
 
     def batch(self, step: int) -> Batch:
         generator = torch.Generator().manual_seed(1000 + step)
-        starts = torch.randint(len(self.tokens) - 33, (8,), generator=generator)
-        rows = torch.stack([self.tokens[s : s + 33] for s in starts])
+        starts = torch.randint(len(self.tokens) - 17, (8,), generator=generator)
+        rows = torch.stack([self.tokens[s : s + 17] for s in starts])
         return rows[:, :-1], rows[:, 1:]
 
     def loss(self, model: nn.Module, batch: Batch) -> torch.Tensor:
@@ -77,8 +78,8 @@ class ImageTask:
 
     def batch(self, step: int) -> Batch:
         generator = torch.Generator().manual_seed(1000 + step)
-        labels = torch.randint(10, (32,), generator=generator)
-        noise = torch.randn(32, 1, 8, 8, generator=generator)
+        labels = torch.randint(10, (16,), generator=generator)
+        noise = torch.randn(16, 1, 8, 8, generator=generator)
         return self.prototypes[labels] + noise, labels
 
     def loss(self, model: nn.Module, batch: Batch) -> torch.Tensor:
@@ -153,6 +154,11 @@ class Run:
         torch.set_rng_state(saved["rng"].cpu())
 
 
+@functools.cache
+def losses_on_cpu(name: str, autocast: torch.dtype | None = None, accumulate: int = 1) -> list[float]:
+    return Run(TASKS[name](), "cpu", autocast=autocast, accumulate=accumulate).train(STEPS)
+
+
 def relative(actual: list[float], expected: list[float]) -> torch.Tensor:
     a, b = torch.tensor(actual, dtype=torch.float64), torch.tensor(expected, dtype=torch.float64)
     return (a - b).abs() / b.abs()
@@ -164,10 +170,9 @@ def learned(losses: list[float]) -> bool:
 
 @pytest.mark.parametrize("name", TASKS)
 def test_fp32_losses_agree(name: str) -> None:
-    task = TASKS[name]()
-    expected = Run(task, "cpu").train(STEPS)
+    expected = losses_on_cpu(name)
     torch.neuron.clear_op_tracking()
-    actual = Run(task, "neuron").train(STEPS)
+    actual = Run(TASKS[name](), "neuron").train(STEPS)
     assert relative(actual, expected).max() < 1e-4
     assert learned(expected)
     assert torch.neuron.get_fallback_ops().keys() <= {"aten::_local_scalar_dense"}
@@ -179,12 +184,10 @@ def test_autocast_strays_no_further_than_autocast_on_cpu(name: str, dtype: torch
     """The tolerance is measured: how far the same narrow dtype takes the CPU from fp32, root mean square over steps.
 
     The factor of 2 is for the CPU's autocast lists being other ones than CUDA's, which `neuron` follows. The tasks give
-    float logits to cross_entropy, because by CUDA's lists it rounds log_softmax to the narrow dtype and by the CPU's not.
+    float logits to cross_entropy: by CUDA's lists it rounds log_softmax to the narrow dtype, by the CPU's it does not.
     """
-    task = TASKS[name]()
-    exact = Run(task, "cpu").train(STEPS)
-    on_cpu = Run(task, "cpu", autocast=dtype).train(STEPS)
-    run = Run(task, "neuron", autocast=dtype)
+    exact, on_cpu = losses_on_cpu(name), losses_on_cpu(name, autocast=dtype)
+    run = Run(TASKS[name](), "neuron", autocast=dtype)
     on_neuron = run.train(STEPS)
     allowed = 2 * relative(on_cpu, exact).square().mean().sqrt()
     assert relative(on_neuron, exact).square().mean().sqrt() < allowed
@@ -204,10 +207,8 @@ def checkpointed(reentrant: bool) -> Callable[[nn.Module], None]:
 
 @pytest.mark.parametrize("reentrant", [False, True], ids=["saved-tensors", "reentrant"])
 def test_gradient_checkpointing_recomputes_the_same_dropout(reentrant: bool) -> None:
-    task = TextTask(dropout=0.2)
-    expected = Run(task, "cpu").train(STEPS)
-    actual = Run(task, "neuron", prepare=checkpointed(reentrant)).train(STEPS)
-    assert relative(actual, expected).max() < 1e-4
+    actual = Run(TextTask(), "neuron", prepare=checkpointed(reentrant)).train(STEPS)
+    assert relative(actual, losses_on_cpu("gpt")).max() < 1e-4
 
 
 def test_gradient_checkpointing_with_the_numbers_of_the_device() -> None:
@@ -220,16 +221,15 @@ def test_gradient_checkpointing_with_the_numbers_of_the_device() -> None:
 
 @pytest.mark.parametrize("name", TASKS)
 def test_gradient_accumulation(name: str) -> None:
-    task = TASKS[name]()
-    expected = Run(task, "cpu", accumulate=4).train(STEPS)
-    assert relative(Run(task, "neuron", accumulate=4).train(STEPS), expected).max() < 1e-4
+    actual = Run(TASKS[name](), "neuron", accumulate=4).train(STEPS)
+    assert relative(actual, losses_on_cpu(name, accumulate=4)).max() < 1e-4
 
 
 @pytest.mark.parametrize(("first", "second"), [("cpu", "neuron"), ("neuron", "cpu"), ("neuron", "neuron:1")])
 @pytest.mark.parametrize("name", TASKS)
 def test_resuming_on_another_device(name: str, first: str, second: str) -> None:
     task = TASKS[name]()
-    expected = Run(task, "cpu").train(STEPS)
+    expected = losses_on_cpu(name)
     start = Run(task, first)
     losses = start.train(STEPS // 2)
     file = start.save()
