@@ -22,19 +22,12 @@ class Stream(torch.Stream):
         if existing:
             return super().__new__(cls, **existing)
         if torch.compiler.is_compiling():
-            # Dynamo knows this class, and stays in the graph; so for Event below.
+            # Dynamo knows this class, and stays in the graph.
             return torch.Stream("neuron" if device is None else device, priority=priority)  # type: ignore[return-value]
         index = _get_device_index(device, optional=True)
         if index < 0:
             index = _C.current_device()
         return super().__new__(cls, torch.device("neuron", index), priority=priority)
-
-    def record_event(self, event: torch.Event | None = None) -> torch.Event:
-        """Record `event`, or a new one, behind the work queued so far, and return it."""
-        if event is None:
-            event = Event()
-        event.record(self)
-        return event
 
     @property
     def neuron_stream(self) -> int:
@@ -60,24 +53,27 @@ class Stream(torch.Stream):
         return f"torch.neuron.Stream(device={self.device}, stream_id={self.stream_id:#x}, priority={self.priority})"
 
 
-class Event(torch.Event):
+class _EventKind(type):
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, torch.Event) and instance.device.type == "neuron"
+
+
+class Event(torch.Event, metaclass=_EventKind):
     """A mark in a stream that the host and other streams can wait for.
 
     Args:
         enable_timing: whether `elapsed_time` may be asked.
         blocking: accepted for torch.cuda's sake; `synchronize` never spins for long.
         interprocess: as torch.Event.
+
+    What is made is a plain `torch.Event("neuron", ...)`, since `torch.Event.elapsed_time` and
+    `torch.Stream.record_event` take no subclass; every event of the device is an instance of this class.
     """
 
-    def __new__(cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> "Event":
+    def __new__(cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> Any:
         if torch.compiler.is_compiling():
-            return torch.Event("neuron", enable_timing=enable_timing)  # type: ignore[return-value]
-        return super().__new__(
-            cls, torch.device("neuron"), enable_timing=enable_timing, blocking=blocking, interprocess=interprocess
-        )
-
-    def __repr__(self) -> str:
-        return f"torch.neuron.Event(event_id={self.event_id:#x})" if self.event_id else "torch.neuron.Event(unrecorded)"
+            return torch.Event("neuron", enable_timing=enable_timing)
+        return torch.Event("neuron", enable_timing=enable_timing, blocking=blocking, interprocess=interprocess)
 
 
 class StreamContext:
