@@ -67,7 +67,7 @@ def train(
     device = torch.device(device)
     torch.manual_seed(seed)
     data = Characters()
-    config = GPTConfig(vocab_size=len(data.alphabet))
+    config = GPTConfig(vocab_size=len(data.alphabet), layers=3)
     model = GPT(config).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, betas=(0.9, 0.99), weight_decay=0.1)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, learning_rate, total_steps=steps, pct_start=0.1)
