@@ -6,6 +6,7 @@
 #include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/native/Resize.h>
+#include <ATen/native/TensorFactories.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/fill.h>
 #include <torch/library.h>
@@ -73,6 +74,20 @@ at::Tensor empty_strided_symint(
   return filled_if_deterministic(empty_strided(
       C10_AS_INTARRAYREF_SLOW(sizes), C10_AS_INTARRAYREF_SLOW(strides), c10::dtype_or_default(dtype),
       with_index(device)));
+}
+
+// A tensor without memory that stands for zeros, as forward-mode AD makes them.
+at::Tensor efficient_zero_tensor(
+    c10::SymIntArrayRef sizes,
+    std::optional<at::ScalarType> dtype,
+    std::optional<c10::Layout> layout,
+    std::optional<c10::Device> device,
+    std::optional<bool> pin_memory) {
+  check_options(layout, device, pin_memory);
+  at::native::ZeroTensorAllocator allocator(with_index(device));
+  return at::detail::empty_generic(
+      C10_AS_INTARRAYREF_SLOW(sizes), &allocator, kKeys | DispatchKeySet(DispatchKey::ZeroTensor),
+      c10::dtype_or_default(dtype), std::nullopt);
 }
 
 }  // namespace
@@ -191,6 +206,7 @@ bool is_set_to(const at::Tensor& self, const at::Tensor& other) {
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("empty.memory_format", &empty_memory_format);
   m.impl("empty_strided", &empty_strided_symint);
+  m.impl("_efficientzerotensor", &efficient_zero_tensor);
   m.impl("resize_", &resize_);
   m.impl("set_", &set_empty);
   m.impl("set_.source_Storage", &set_source_storage);

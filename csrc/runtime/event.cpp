@@ -64,7 +64,7 @@ double Event::elapsed_milliseconds(const Event& end) const {
       timing_ && end.timing_, "Both events must be created with argument 'enable_timing=True'.");
   TORCH_CHECK_VALUE(
       stream_ != nullptr && end.stream_ != nullptr, "Both events must be recorded before calculating elapsed time.");
-  TORCH_CHECK_VALUE(query() && end.query(), "Both events must be completed before calculating elapsed time.");
+  TORCH_CHECK(query() && end.query(), "Both events must be completed before calculating elapsed time.");
   const auto start_ns = static_cast<int64_t>(nanoseconds_->load());
   const auto end_ns = static_cast<int64_t>(end.nanoseconds_->load());
   return static_cast<double>(end_ns - start_ns) / 1e6;

@@ -244,26 +244,26 @@ Block* MemoryPool::allocate_under_pressure(
   if (size > capacity_) {
     return nullptr;
   }
-  for (const bool wait : {false, true}) {
-    if (wait) {
-      if (stream.capturing() != nullptr) {
-        break;
-      }
-      lock.unlock();
-      synchronize_for_release(device_);
-      lock.lock();
-      ++stats_.num_sync_all_streams;
-    }
-    collect_pending();
-    FreeList& list = list_for(stream, small);
-    if (Block* block = take_free(list, size); block != nullptr) {
+  collect_pending();
+  if (Block* block = take_free(list_for(stream, small), size); block != nullptr) {
+    return block;
+  }
+  if (stream.capturing() != nullptr) {
+    return nullptr;  // must not wait, and without waiting nothing can be unmapped
+  }
+  lock.unlock();
+  synchronize_for_release(device_);
+  lock.lock();
+  ++stats_.num_sync_all_streams;
+  collect_pending();
+  FreeList& list = list_for(stream, small);
+  if (Block* block = take_free(list, size); block != nullptr) {
+    return block;
+  }
+  release_all();
+  for (const size_t candidate : {segment_size(size), round_up(size, page_size())}) {
+    if (Block* block = map_segment(list, stream, candidate, context); block != nullptr) {
       return block;
-    }
-    release_all();
-    for (const size_t candidate : {segment_size(size), round_up(size, page_size())}) {
-      if (Block* block = map_segment(list, stream, candidate, context); block != nullptr) {
-        return block;
-      }
     }
   }
   return nullptr;
@@ -275,6 +275,7 @@ void MemoryPool::release_cached() {
   release_all();
 }
 
+// After a wait for the device, as cudaFree does it: a stream may read a block of another one without record_stream.
 void MemoryPool::release_all() {
   const auto release_list = [this](FreeList& list) {
     const std::vector<Block*> candidates(list.blocks.begin(), list.blocks.end());

@@ -16,9 +16,16 @@ from torchgen.model import DispatchKey, NativeFunction, NativeFunctionsGroup
 
 NATIVE_FUNCTIONS = Path(torchgen.__file__).parent / "packaged" / "ATen" / "native"
 
-# Structured operators whose generated launch would be wrong: functional overload -> reason.
+# Overloads whose generated launch would be wrong -> reason. They run through the fallback unless written by hand.
+_MASK = "its meta function reads the values of a boolean mask, on which the size of the result depends"
+_RESTRIDES = "its CPU kernel gives `out` other strides, which a view on the worker can't pass on"
 EXCLUDED: dict[str, str] = {
-    "index.Tensor": "its meta function reads the values of a boolean mask, on which the result's size depends",
+    "index.Tensor": _MASK,
+    "index.Tensor_out": _MASK,
+    "reflection_pad3d.out": _RESTRIDES,
+    "reflection_pad3d_backward.grad_input": _RESTRIDES,
+    "replication_pad2d.out": _RESTRIDES,
+    "replication_pad3d.out": _RESTRIDES,
 }
 
 
@@ -38,18 +45,17 @@ class StructuredOp:
 def structured_ops(hand_written: Iterable[str] = ()) -> list[StructuredOp]:
     """All structured operators with CPU kernels, in the order of native_functions.yaml.
 
-    Overloads in `hand_written` get no launch, nor do those of an operator in `EXCLUDED`. An operator without any stays
-    in the list, so that the place of the others does not depend on it.
+    Overloads in `hand_written` and `EXCLUDED` get no launch. An operator without any stays in the list, so that the
+    place of the others does not depend on it.
     """
-    skipped = frozenset(hand_written)
+    skipped = EXCLUDED.keys() | frozenset(hand_written)
     parsed = parse_native_yaml(str(NATIVE_FUNCTIONS / "native_functions.yaml"), str(NATIVE_FUNCTIONS / "tags.yaml"))
     cpu = parsed.backend_indices[DispatchKey.CPU]
     ops = []
     for group in get_grouped_native_functions(parsed.native_functions):
         if not isinstance(group, NativeFunctionsGroup) or not group.structured or not cpu.has_kernel(group.out):
             continue
-        excluded = str(group.functional.func.name) in EXCLUDED
-        overloads = tuple(f for f in group.functions() if not excluded and str(f.func.name) not in skipped)
+        overloads = tuple(f for f in group.functions() if str(f.func.name) not in skipped)
         ops.append(StructuredOp(group, overloads))
     return ops
 

@@ -1,0 +1,194 @@
+#include "ops/unstructured.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/addmm_cpu_dispatch.h>
+#include <ATen/ops/linear_native.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/mm_cpu_dispatch.h>
+#include <ATen/ops/sum.h>
+#include <ATen/ops/sum_cpu_dispatch.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/saved_variable.h>
+#include <torch/csrc/dynamo/compiled_autograd.h>
+#include <torch/library.h>
+
+namespace torchneuron {
+
+namespace {
+
+// aten::linear is a composite of views, a matrix product and a sum, each with a node of the autograd graph. Here it is
+// one launch forward and one backward, but only where nobody can tell: on tensors that are no subclass, batch or dual
+// number of any kind, and while no dispatch mode looks on. All others get PyTorch's composite.
+
+bool is_plain(const at::Tensor& tensor) {
+  static const uint64_t ordinary =
+      c10::DispatchKeySet({c10::DispatchKey::PrivateUse1, c10::DispatchKey::AutogradPrivateUse1,
+                           c10::DispatchKey::AutocastPrivateUse1, c10::DispatchKey::ADInplaceOrView})
+          .raw_repr();
+  return (tensor.key_set().raw_repr() & ~ordinary) == 0 && tensor.is_privateuseone() &&
+         !tensor._fw_grad(/*level=*/0).defined();
+}
+
+bool runs_as_one_launch(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias) {
+  return input.dim() >= 2 && weight.dim() == 2 && at::isFloatingType(input.scalar_type()) && is_plain(input) &&
+         is_plain(weight) && input.scalar_type() == weight.scalar_type() && input.device() == weight.device() &&
+         input.size(-1) == weight.size(1) && input.numel() > 0 && weight.numel() > 0 &&
+         (!bias.defined() || (bias.dim() == 1 && is_plain(bias) && bias.scalar_type() == input.scalar_type() &&
+                              bias.device() == input.device() && bias.size(0) == weight.size(0))) &&
+         !c10::impl::TorchDispatchModeTLS::any_modes_set();
+}
+
+at::Tensor rows(const at::Tensor& tensor) { return tensor.dim() == 2 ? tensor : tensor.reshape({-1, tensor.size(-1)}); }
+
+at::Tensor launch_forward(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias) {
+  c10::SmallVector<int64_t, 6> sizes(input.sizes().begin(), input.sizes().end());
+  sizes.back() = weight.size(0);
+  at::Tensor out = new_tensor(input, sizes, input.scalar_type());
+  static OpRecord& op = op_record("aten::linear");
+  launch(
+      op,
+      [](const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias, const at::Tensor& out) {
+        at::Tensor out_rows = out.view({-1, out.size(-1)});
+        if (bias.defined()) {
+          at::cpu::addmm_out(out_rows, bias, rows(input), weight.t());
+        } else {
+          at::cpu::mm_out(out_rows, rows(input), weight.t());
+        }
+      },
+      input, weight, bias, out);
+  return out;
+}
+
+std::array<at::Tensor, 3> launch_backward(
+    const at::Tensor& grad, const at::Tensor& input, const at::Tensor& weight, at::IntArrayRef input_sizes,
+    const std::array<bool, 3>& wanted) {
+  const int64_t in_features = input_sizes.back();
+  const int64_t out_features = grad.size(-1);
+  std::array<at::Tensor, 3> grads;
+  if (wanted[0]) {
+    grads[0] = new_tensor(grad, input_sizes, grad.scalar_type());
+  }
+  if (wanted[1]) {
+    grads[1] = new_tensor(grad, {out_features, in_features}, grad.scalar_type());
+  }
+  if (wanted[2]) {
+    grads[2] = new_tensor(grad, {out_features}, grad.scalar_type());
+  }
+  static OpRecord& op = op_record("aten::linear_backward");
+  launch(
+      op,
+      [](const at::Tensor& grad, const at::Tensor& input, const at::Tensor& weight, const at::Tensor& grad_input,
+         at::Tensor grad_weight, at::Tensor grad_bias) {
+        const at::Tensor grad_rows = rows(grad);
+        if (grad_input.defined()) {
+          at::Tensor grad_input_rows = grad_input.view({-1, grad_input.size(-1)});
+          at::cpu::mm_out(grad_input_rows, grad_rows, weight);
+        }
+        if (grad_weight.defined()) {
+          at::cpu::mm_out(grad_weight, grad_rows.t(), rows(input));
+        }
+        if (grad_bias.defined()) {
+          at::cpu::sum_out(grad_bias, grad_rows, {0});
+        }
+      },
+      grad, input, weight, grads[0], grads[1], grads[2]);
+  return grads;
+}
+
+class LinearBackward final : public torch::autograd::Node {
+ public:
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& output_grads) override {
+    const at::Tensor& grad = output_grads[0];
+    torch::autograd::variable_list grads(3);
+    if (!grad.defined()) {
+      return grads;
+    }
+    const std::array<bool, 3> wanted{
+        task_should_compute_output(0), task_should_compute_output(1), task_should_compute_output(2)};
+    const at::Tensor input = wanted[1] ? input_.unpack() : at::Tensor();
+    const at::Tensor weight = wanted[0] ? weight_.unpack() : at::Tensor();
+    if (!at::GradMode::is_enabled() && is_plain(grad) && (!input.defined() || is_plain(input)) &&
+        (!weight.defined() || is_plain(weight)) && !c10::impl::TorchDispatchModeTLS::any_modes_set()) {
+      auto made = launch_backward(grad, input, weight, input_sizes_, wanted);
+      std::move(made.begin(), made.end(), grads.begin());
+      return grads;
+    }
+    const at::Tensor grad_rows = rows(grad);
+    if (wanted[0]) {
+      grads[0] = at::matmul(grad, weight);
+    }
+    if (wanted[1]) {
+      grads[1] = at::mm(grad_rows.t(), rows(input));
+    }
+    if (wanted[2]) {
+      grads[2] = at::sum(grad_rows, {0});
+    }
+    return grads;
+  }
+
+  void release_variables() override {
+    input_.reset_data();
+    weight_.reset_data();
+  }
+
+  void compiled_args(torch::dynamo::autograd::CompiledNodeArgs& args) const override {
+    args.collect(input_, /*is_output=*/false);
+    args.collect(weight_, /*is_output=*/false);
+    for (const int64_t size : input_sizes_) {
+      args.collect(size);
+    }
+  }
+
+  torch::autograd::variable_list apply_with_saved(
+      const torch::autograd::variable_list& output_grads, torch::dynamo::autograd::SwapSavedVariables& saved) override {
+    saved.before(input_);
+    saved.before(weight_);
+    auto grads = apply(torch::autograd::variable_list(output_grads));
+    saved.after(weight_);
+    saved.after(input_);
+    return grads;
+  }
+
+  torch::autograd::SavedVariable input_;
+  torch::autograd::SavedVariable weight_;
+  c10::SmallVector<int64_t, 6> input_sizes_;
+};
+
+at::Tensor linear(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
+  if (!runs_as_one_launch(input, weight, value_or_undefined(bias))) {
+    return at::native::linear(input, weight, bias);
+  }
+  return launch_forward(input, weight, value_or_undefined(bias));
+}
+
+at::Tensor linear_autograd(
+    const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias_opt) {
+  const at::Tensor& bias = value_or_undefined(bias_opt);
+  if (!runs_as_one_launch(input, weight, bias)) {
+    return at::native::linear(input, weight, bias_opt);
+  }
+  at::Tensor out = launch_forward(input, weight, bias);
+  if (torch::autograd::compute_requires_grad(input, weight, bias)) {
+    auto node = c10::make_intrusive<LinearBackward>();
+    node->set_next_edges(torch::autograd::collect_next_edges(input, weight, bias));
+    if (weight.requires_grad()) {
+      node->input_ = torch::autograd::SavedVariable(input, /*is_output=*/false);
+    }
+    if (input.requires_grad()) {
+      node->weight_ = torch::autograd::SavedVariable(weight, /*is_output=*/false);
+    }
+    node->input_sizes_.assign(input.sizes().begin(), input.sizes().end());
+    torch::autograd::set_history(out, node);
+  }
+  return out;
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) { m.impl("linear", &linear); }
+TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) { m.impl("linear", &linear_autograd); }
+
+}  // namespace
+
+}  // namespace torchneuron
