@@ -67,9 +67,7 @@ BlockingCall::BlockingCall(c10::DeviceIndex device, OpRecord& op) : op_(op) {
   start_ = now_nanoseconds();
 }
 
-BlockingCall::~BlockingCall() {
-  op_.nanoseconds.fetch_add(now_nanoseconds() - start_, std::memory_order_relaxed);
-}
+BlockingCall::~BlockingCall() { op_.nanoseconds.fetch_add(now_nanoseconds() - start_, std::memory_order_relaxed); }
 
 uint64_t now_nanoseconds() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())

@@ -15,8 +15,8 @@ namespace {
 thread_local Stream* device_stream = nullptr;
 thread_local OutputPlacement* placement = nullptr;
 
-// What was handed out in the place of host memory. c10::Allocator::raw_allocate asks that the context of an allocation be
-// its address, so the device's own context is kept here.
+// What was handed out in the place of host memory. c10::Allocator::raw_allocate asks that the context of an allocation
+// be its address, so the device's own context is kept here.
 class RoutedMemory {
  public:
   c10::DataPtr hand_out(c10::DataPtr memory, c10::DeleterFnPtr deleter) {

@@ -13,10 +13,7 @@ namespace torchneuron {
 namespace {
 
 at::Tensor make_cpu_tensor(
-    void* base,
-    size_t storage_bytes,
-    int64_t storage_offset,
-    const c10::impl::SizesAndStrides& geometry,
+    void* base, size_t storage_bytes, int64_t storage_offset, const c10::impl::SizesAndStrides& geometry,
     caffe2::TypeMeta dtype) {
   auto storage = c10::make_intrusive<c10::StorageImpl>(
       c10::StorageImpl::use_byte_size_t(), storage_bytes, c10::DataPtr(base, c10::kCPU), c10::GetCPUAllocator(), false);

@@ -31,8 +31,7 @@ void copy_host_to_device(const at::Tensor& source, const at::Tensor& destination
   static OpRecord& op = op_record("neuron::copy_host_to_device");
   const bool asynchronous = reads_asynchronously(source, non_blocking);
   if (!asynchronous && static_cast<int64_t>(source.nbytes()) <= kStagedBytes) {
-    launch(
-        op, [](const at::Tensor& to, const at::Tensor& from) { to.copy_(from); }, destination, source);
+    launch(op, [](const at::Tensor& to, const at::Tensor& from) { to.copy_(from); }, destination, source);
     return;
   }
   Stream& stream = current_stream(destination.device().index());
@@ -63,8 +62,7 @@ void copy_between_devices(const at::Tensor& source, const at::Tensor& destinatio
   Event destination_ready(false);
   destination_ready.record(to_stream);
   destination_ready.block(from_stream);
-  launch_on(
-      from_stream, op, [](const at::Tensor& to, const at::Tensor& from) { to.copy_(from); }, destination, source);
+  launch_on(from_stream, op, [](const at::Tensor& to, const at::Tensor& from) { to.copy_(from); }, destination, source);
   Event copied(false);
   copied.record(from_stream);
   copied.block(to_stream);
@@ -101,8 +99,7 @@ at::Tensor copy_from(const at::Tensor& source, const at::Tensor& destination, bo
     copy_between_devices(source, destination);
   } else {
     static OpRecord& op = op_record("aten::copy_");
-    launch(
-        op, [](const at::Tensor& to, const at::Tensor& from) { to.copy_(from); }, destination, source);
+    launch(op, [](const at::Tensor& to, const at::Tensor& from) { to.copy_(from); }, destination, source);
   }
   return destination;
 }
@@ -114,8 +111,7 @@ at::Tensor copy_from_and_resize(const at::Tensor& source, const at::Tensor& dest
 
 at::Scalar local_scalar_dense(const at::Tensor& self) {
   static OpRecord& op = op_record("aten::_local_scalar_dense");
-  TORCH_CHECK(
-      self.numel() == 1, "a Tensor with ", self.numel(), " elements cannot be converted to Scalar");
+  TORCH_CHECK(self.numel() == 1, "a Tensor with ", self.numel(), " elements cannot be converted to Scalar");
   at::Scalar value;
   run_blocking(self.device().index(), op, [&] { value = at::_local_scalar_dense(cpu_view(self)); });
   return value;
@@ -123,8 +119,7 @@ at::Scalar local_scalar_dense(const at::Tensor& self) {
 
 at::Tensor& fill_scalar(at::Tensor& self, const at::Scalar& value) {
   static OpRecord& op = op_record("aten::fill_.Scalar");
-  launch(
-      op, [](at::Tensor to, const at::Scalar& v) { at::native::fill_(to, v); }, self, value);
+  launch(op, [](at::Tensor to, const at::Scalar& v) { at::native::fill_(to, v); }, self, value);
   return self;
 }
 
@@ -136,15 +131,13 @@ at::Tensor& fill_tensor(at::Tensor& self, const at::Tensor& value) {
   if (value.device() != self.device() && value.device().type() == kNeuron) {
     return fill_tensor(self, value.to(self.device()));
   }
-  launch(
-      op, [](at::Tensor to, const at::Tensor& v) { at::native::fill_(to, v); }, self, value);
+  launch(op, [](at::Tensor to, const at::Tensor& v) { at::native::fill_(to, v); }, self, value);
   return self;
 }
 
 at::Tensor& zero(at::Tensor& self) {
   static OpRecord& op = op_record("aten::zero_");
-  launch(
-      op, [](at::Tensor to) { at::native::zero_(to); }, self);
+  launch(op, [](at::Tensor to) { at::native::zero_(to); }, self);
   return self;
 }
 

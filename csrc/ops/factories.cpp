@@ -23,18 +23,20 @@ using c10::DispatchKeySet;
 constexpr DispatchKeySet kKeys(DispatchKey::PrivateUse1);
 
 void check_options(
-    const std::optional<c10::Layout>& layout, const std::optional<c10::Device>& device, std::optional<bool> pin_memory) {
+    const std::optional<c10::Layout>& layout, const std::optional<c10::Device>& device,
+    std::optional<bool> pin_memory) {
   TORCH_CHECK_NOT_IMPLEMENTED(
-      layout.value_or(c10::kStrided) == c10::kStrided, "a neuron tensor is strided, but the layout asked for is ", *layout);
+      layout.value_or(c10::kStrided) == c10::kStrided, "a neuron tensor is strided, but the layout asked for is ",
+      *layout);
   TORCH_CHECK(!pin_memory.value_or(false), "Only dense CPU tensors can be pinned");
-  TORCH_CHECK_VALUE(
-      !device.has_value() || device->type() == kNeuron, "expected a neuron device, but got ", *device);
+  TORCH_CHECK_VALUE(!device.has_value() || device->type() == kNeuron, "expected a neuron device, but got ", *device);
 }
 
 // torch.utils.deterministic.fill_uninitialized_memory, as on every device.
 at::Tensor filled_if_deterministic(at::Tensor tensor) {
   if (C10_UNLIKELY(
-          at::globalContext().deterministicAlgorithms() && at::globalContext().deterministicFillUninitializedMemory())) {
+          at::globalContext().deterministicAlgorithms() &&
+          at::globalContext().deterministicFillUninitializedMemory())) {
     at::native::fill_empty_deterministic_(tensor);
   }
   return tensor;
@@ -51,25 +53,18 @@ class OnDevice {
 };
 
 at::Tensor empty_memory_format(
-    c10::SymIntArrayRef sizes,
-    std::optional<at::ScalarType> dtype,
-    std::optional<c10::Layout> layout,
-    std::optional<c10::Device> device,
-    std::optional<bool> pin_memory,
-    std::optional<c10::MemoryFormat> memory_format) {
+    c10::SymIntArrayRef sizes, std::optional<at::ScalarType> dtype, std::optional<c10::Layout> layout,
+    std::optional<c10::Device> device, std::optional<bool> pin_memory, std::optional<c10::MemoryFormat> memory_format) {
   check_options(layout, device, pin_memory);
   OnDevice guard(with_index(device));
-  return filled_if_deterministic(at::detail::empty_generic(
-      C10_AS_INTARRAYREF_SLOW(sizes), &device_memory(), kKeys, c10::dtype_or_default(dtype), memory_format));
+  return filled_if_deterministic(
+      at::detail::empty_generic(
+          C10_AS_INTARRAYREF_SLOW(sizes), &device_memory(), kKeys, c10::dtype_or_default(dtype), memory_format));
 }
 
 at::Tensor empty_strided_symint(
-    c10::SymIntArrayRef sizes,
-    c10::SymIntArrayRef strides,
-    std::optional<at::ScalarType> dtype,
-    std::optional<c10::Layout> layout,
-    std::optional<c10::Device> device,
-    std::optional<bool> pin_memory) {
+    c10::SymIntArrayRef sizes, c10::SymIntArrayRef strides, std::optional<at::ScalarType> dtype,
+    std::optional<c10::Layout> layout, std::optional<c10::Device> device, std::optional<bool> pin_memory) {
   check_options(layout, device, pin_memory);
   return filled_if_deterministic(empty_strided(
       C10_AS_INTARRAYREF_SLOW(sizes), C10_AS_INTARRAYREF_SLOW(strides), c10::dtype_or_default(dtype),
@@ -78,11 +73,8 @@ at::Tensor empty_strided_symint(
 
 // A tensor without memory that stands for zeros, as forward-mode AD makes them.
 at::Tensor efficient_zero_tensor(
-    c10::SymIntArrayRef sizes,
-    std::optional<at::ScalarType> dtype,
-    std::optional<c10::Layout> layout,
-    std::optional<c10::Device> device,
-    std::optional<bool> pin_memory) {
+    c10::SymIntArrayRef sizes, std::optional<at::ScalarType> dtype, std::optional<c10::Layout> layout,
+    std::optional<c10::Device> device, std::optional<bool> pin_memory) {
   check_options(layout, device, pin_memory);
   at::native::ZeroTensorAllocator allocator(with_index(device));
   return at::detail::empty_generic(
@@ -92,8 +84,7 @@ at::Tensor efficient_zero_tensor(
 
 }  // namespace
 
-at::Tensor empty_strided(
-    at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType dtype, c10::Device device) {
+at::Tensor empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType dtype, c10::Device device) {
   OnDevice guard(device);
   return at::detail::empty_strided_generic(sizes, strides, &device_memory(), kKeys, dtype);
 }
@@ -134,8 +125,7 @@ const at::Tensor& resize_(
     impl.set_sizes_contiguous(sizes);
   }
   if (memory_format.has_value()) {
-    TORCH_CHECK(
-        *memory_format != c10::MemoryFormat::Preserve, "Unsupported memory format", *memory_format);
+    TORCH_CHECK(*memory_format != c10::MemoryFormat::Preserve, "Unsupported memory format", *memory_format);
     impl.empty_tensor_restride(*memory_format);
   }
   if (C10_UNLIKELY(
@@ -158,7 +148,8 @@ at::Tensor& set_storage(
   } else {
     impl.set_sizes_and_strides(size, C10_AS_INTARRAYREF_SLOW(strides));
   }
-  const size_t bytes = at::detail::computeStorageNbytes(impl.sizes(), impl.strides(), impl.itemsize(), impl.storage_offset());
+  const size_t bytes =
+      at::detail::computeStorageNbytes(impl.sizes(), impl.strides(), impl.itemsize(), impl.storage_offset());
   grow_storage_for(impl, impl.numel() == 0 ? 0 : bytes);
   return self;
 }
@@ -178,7 +169,8 @@ at::Tensor& set_source_tensor(at::Tensor& self, const at::Tensor& source) {
 
 at::Tensor& set_empty(at::Tensor& self) {
   const caffe2::TypeMeta dtype = self.dtype();
-  c10::Storage storage(c10::Storage::use_byte_size_t(), 0, c10::DataPtr(nullptr, self.device()), &device_memory(), true);
+  c10::Storage storage(
+      c10::Storage::use_byte_size_t(), 0, c10::DataPtr(nullptr, self.device()), &device_memory(), true);
   set_storage(self, std::move(storage), 0, c10::fromIntArrayRefSlow({0}), {});
   TORCH_INTERNAL_ASSERT(dtype == self.dtype());
   return self;

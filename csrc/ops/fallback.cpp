@@ -15,13 +15,13 @@ OpRecord& record_of(const c10::OperatorHandle& op) {
   return op_record(name.overload_name.empty() ? name.name : name.name + "." + name.overload_name);
 }
 
-// Every operator without a launch of its own: waits for the stream and runs the CPU kernel of the dispatched overload on
-// views of device memory. What the kernel allocates, outputs included, is device memory, so nothing is copied.
+// Every operator without a launch of its own: waits for the stream and runs the CPU kernel of the dispatched overload
+// on views of device memory. What the kernel allocates, outputs included, is device memory, so nothing is copied.
 void run_cpu_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU), "Could not run '", op.operator_name(),
       "' with arguments from the 'neuron' backend: the operator has neither a kernel for it nor one for 'cpu'.");
-  const auto arguments = static_cast<ptrdiff_t>( op.schema().arguments().size());
+  const auto arguments = static_cast<ptrdiff_t>(op.schema().arguments().size());
   FallbackArguments views(op.schema(), torch::jit::last(*stack, arguments));
   std::transform(stack->end() - arguments, stack->end(), stack->end() - arguments, [&](const c10::IValue& argument) {
     return views.view_of(argument);

@@ -18,9 +18,19 @@ namespace {
 // Operators that take host tensors beside device tensors, as they do on cuda: lengths, batch sizes, indices.
 const std::set<std::string>& takes_host_tensors() {
   static const std::set<std::string> names = {
-      "aten::_pack_padded_sequence", "aten::_pack_padded_sequence_backward", "aten::_pad_packed_sequence",
-      "aten::lstm", "aten::gru", "aten::rnn_tanh", "aten::rnn_relu", "aten::index", "aten::index_put",
-      "aten::index_put_", "aten::_index_put_impl_", "aten::_unsafe_index", "aten::_unsafe_index_put"};
+      "aten::_pack_padded_sequence",
+      "aten::_pack_padded_sequence_backward",
+      "aten::_pad_packed_sequence",
+      "aten::lstm",
+      "aten::gru",
+      "aten::rnn_tanh",
+      "aten::rnn_relu",
+      "aten::index",
+      "aten::index_put",
+      "aten::index_put_",
+      "aten::_index_put_impl_",
+      "aten::_unsafe_index",
+      "aten::_unsafe_index_put"};
   return names;
 }
 
@@ -38,9 +48,10 @@ FallbackArguments::FallbackArguments(const c10::FunctionSchema& schema, c10::Arr
     if (value.isTensor() && value.toTensor().defined() && value.toTensor().is_cpu() && value.toTensor().dim() > 0) {
       TORCH_CHECK(
           takes_host_tensors().count(schema.name()) > 0, "Expected all tensors to be on the same device, but got ",
-          schema.arguments()[i].name(), " is on cpu, different from other tensors on neuron:", static_cast<int>(device_),
-          " (when checking argument in method wrapper_PrivateUse1__", schema.name().substr(schema.name().find("::") + 2),
-          ")");
+          schema.arguments()[i].name(),
+          " is on cpu, different from other tensors on neuron:", static_cast<int>(device_),
+          " (when checking argument in method wrapper_PrivateUse1__",
+          schema.name().substr(schema.name().find("::") + 2), ")");
     }
   }
   if (device_ < 0) {
@@ -48,8 +59,7 @@ FallbackArguments::FallbackArguments(const c10::FunctionSchema& schema, c10::Arr
   }
 }
 
-void FallbackArguments::inspect(
-    const c10::FunctionSchema& schema, const c10::IValue& value, const std::string& name) {
+void FallbackArguments::inspect(const c10::FunctionSchema& schema, const c10::IValue& value, const std::string& name) {
   const auto see = [&](const at::Tensor& tensor) {
     if (!is_neuron(tensor)) {
       return;
@@ -57,9 +67,10 @@ void FallbackArguments::inspect(
     const c10::DeviceIndex index = tensor.device().index();
     TORCH_CHECK(
         device_ < 0 || device_ == index, "Expected all tensors to be on the same device, but got ", name,
-        " is on neuron:", static_cast<int>(index), ", different from other tensors on neuron:",
-        static_cast<int>(device_), " (when checking argument in method wrapper_PrivateUse1__",
-        schema.name().substr(schema.name().find("::") + 2), ")");
+        " is on neuron:", static_cast<int>(index),
+        ", different from other tensors on neuron:", static_cast<int>(device_),
+        " (when checking argument in method wrapper_PrivateUse1__", schema.name().substr(schema.name().find("::") + 2),
+        ")");
     device_ = index;
   };
   if (value.isTensor()) {
@@ -179,8 +190,7 @@ at::Tensor FallbackArguments::to_device(const at::Tensor& result) {
     const size_t bytes = kernel_storage->nbytes();
     c10::Storage storage(
         c10::Storage::use_byte_size_t(), bytes,
-        adopt(kernel_storage->set_data_ptr(c10::DataPtr()), bytes, current_stream(device_)),
-        &device_memory(), true);
+        adopt(kernel_storage->set_data_ptr(c10::DataPtr()), bytes, current_stream(device_)), &device_memory(), true);
     storages_.emplace_back(result.storage(), storage);
     known = std::prev(storages_.end());
   }

@@ -28,7 +28,7 @@ class FallbackArguments {
   struct Mapped {
     at::Tensor tensor;
     at::Tensor view;
-    const void* data;         // of the view's storage before the call
+    const void* data;  // of the view's storage before the call
   };
 
   void inspect(const c10::FunctionSchema& schema, const c10::IValue& value, const std::string& name);
@@ -37,7 +37,7 @@ class FallbackArguments {
 
   c10::DeviceIndex device_ = -1;
   std::vector<Mapped> mapped_;
-  std::vector<std::pair<c10::Storage, c10::Storage>> storages_;   // of the kernel, of the device
+  std::vector<std::pair<c10::Storage, c10::Storage>> storages_;  // of the kernel, of the device
 };
 
 }  // namespace torchneuron

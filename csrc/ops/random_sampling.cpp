@@ -4,8 +4,8 @@
 #include "ops/unstructured.h"
 
 #include <ATen/Dispatch.h>
-#include <ATen/TensorOperators.h>
 #include <ATen/ExpandUtils.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/native/Resize.h>
 #include <ATen/native/TensorFactories.h>
 #include <ATen/ops/argmax.h>

@@ -47,9 +47,7 @@ c10::DeviceIndex checked(c10::DeviceIndex device) {
 
 }  // namespace
 
-c10::DataPtr DeviceMemory::allocate(size_t nbytes) {
-  return allocate_on(nbytes, current_stream(current_device()));
-}
+c10::DataPtr DeviceMemory::allocate(size_t nbytes) { return allocate_on(nbytes, current_stream(current_device())); }
 
 c10::DataPtr DeviceMemory::allocate_on(size_t nbytes, Stream& stream) {
   const c10::Device device(kNeuron, stream.device());
@@ -87,7 +85,9 @@ c10::CachingDeviceAllocator::DeviceStats DeviceMemory::getDeviceStats(c10::Devic
   return pool_of(checked(device)).stats();
 }
 
-void DeviceMemory::resetAccumulatedStats(c10::DeviceIndex device) { pool_of(checked(device)).reset_accumulated_stats(); }
+void DeviceMemory::resetAccumulatedStats(c10::DeviceIndex device) {
+  pool_of(checked(device)).reset_accumulated_stats();
+}
 
 void DeviceMemory::resetPeakStats(c10::DeviceIndex device) { pool_of(checked(device)).reset_peak_stats(); }
 
@@ -112,10 +112,8 @@ std::vector<c10::CachingDeviceAllocator::TraceEntry> DeviceMemory::trace(c10::De
 }
 
 void DeviceMemory::record_history(
-    c10::CachingDeviceAllocator::RecordContext when,
-    c10::CachingDeviceAllocator::CreateContextFn create_context,
-    size_t max_entries,
-    bool clear_history) {
+    c10::CachingDeviceAllocator::RecordContext when, c10::CachingDeviceAllocator::CreateContextFn create_context,
+    size_t max_entries, bool clear_history) {
   for (c10::DeviceIndex device = 0; device < device_count(); ++device) {
     pool_of(device).history().configure(when, create_context, max_entries, clear_history);
   }

@@ -11,7 +11,8 @@ namespace torchneuron {
 
 class Stream;
 
-// The stream-ordered caching allocator of all devices. Memory is virtual until touched; the limit counts reserved bytes.
+// The stream-ordered caching allocator of all devices. Memory is virtual until touched; the limit counts reserved
+// bytes.
 class DeviceMemory final : public c10::DeviceAllocator {
  public:
   c10::DataPtr allocate(size_t nbytes) override;
@@ -34,10 +35,8 @@ class DeviceMemory final : public c10::DeviceAllocator {
   std::vector<c10::CachingDeviceAllocator::SegmentInfo> segments(c10::DeviceIndex device);
   std::vector<c10::CachingDeviceAllocator::TraceEntry> trace(c10::DeviceIndex device);
   void record_history(
-      c10::CachingDeviceAllocator::RecordContext when,
-      c10::CachingDeviceAllocator::CreateContextFn create_context,
-      size_t max_entries,
-      bool clear_history);
+      c10::CachingDeviceAllocator::RecordContext when, c10::CachingDeviceAllocator::CreateContextFn create_context,
+      size_t max_entries, bool clear_history);
 
   // While set, allocations made for `stream` come from a private pool that outlives their tensors.
   void begin_allocate_to_pool(c10::DeviceIndex device, c10::MempoolId_t pool, const Stream* stream);

@@ -60,8 +60,7 @@ void Event::synchronize() const {
 }
 
 double Event::elapsed_milliseconds(const Event& end) const {
-  TORCH_CHECK_VALUE(
-      timing_ && end.timing_, "Both events must be created with argument 'enable_timing=True'.");
+  TORCH_CHECK_VALUE(timing_ && end.timing_, "Both events must be created with argument 'enable_timing=True'.");
   TORCH_CHECK_VALUE(
       stream_ != nullptr && end.stream_ != nullptr, "Both events must be recorded before calculating elapsed time.");
   TORCH_CHECK(query() && end.query(), "Both events must be completed before calculating elapsed time.");

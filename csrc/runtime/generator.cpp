@@ -265,8 +265,9 @@ const at::Generator& default_generator(c10::DeviceIndex device) {
     const auto index = static_cast<c10::DeviceIndex>(generators.size());
     const uint64_t seed = c10::detail::getNonDeterministicRandom(/*is_cuda=*/true);
     auto state = c10::make_intrusive<PhiloxState>(seed, /*is_default=*/true);
-    generators.emplace_back(c10::intrusive_ptr<c10::GeneratorImpl>::unsafe_steal_from_new(
-        new NeuronGeneratorImpl(index, std::move(state))));
+    generators.emplace_back(
+        c10::intrusive_ptr<c10::GeneratorImpl>::unsafe_steal_from_new(
+            new NeuronGeneratorImpl(index, std::move(state))));
   }
   return generators[device];
 }

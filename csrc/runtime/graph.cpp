@@ -46,8 +46,8 @@ void Graph::capture_begin(c10::MempoolId_t pool, at::GraphCaptureMode) {
 void Graph::capture_end() {
   TORCH_CHECK(!streams_.empty(), "capture_end() without capture_begin()");
   TORCH_CHECK(
-      &current_stream(device_) == streams_.front(), "capture_end() must be called on the stream where capture began: ",
-      streams_.front()->handle());
+      &current_stream(device_) == streams_.front(),
+      "capture_end() must be called on the stream where capture began: ", streams_.front()->handle());
   end_streams();
   captured_ = true;
 }

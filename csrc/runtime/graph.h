@@ -46,7 +46,7 @@ class Graph final : public at::GraphImplInterface {
 
   std::shared_ptr<Content> content_;
   std::mutex mutex_;
-  std::vector<Stream*> streams_;   // being captured; the first is where the capture began
+  std::vector<Stream*> streams_;  // being captured; the first is where the capture began
   c10::DeviceIndex device_ = -1;
   c10::MempoolId_t pool_{0, 0};
   uint64_t rng_increment_ = 0;

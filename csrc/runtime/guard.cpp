@@ -13,9 +13,7 @@ namespace {
 struct NeuronGuardImpl final : public c10::impl::DeviceGuardImplInterface {
   c10::DeviceType type() const override { return kNeuron; }
 
-  c10::Device exchangeDevice(c10::Device device) const override {
-    return {kNeuron, exchange_device(device.index())};
-  }
+  c10::Device exchangeDevice(c10::Device device) const override { return {kNeuron, exchange_device(device.index())}; }
   c10::Device getDevice() const override { return {kNeuron, current_device()}; }
   void setDevice(c10::Device device) const override {
     if (device.has_index()) {
@@ -29,7 +27,9 @@ struct NeuronGuardImpl final : public c10::impl::DeviceGuardImplInterface {
   }
   c10::DeviceIndex deviceCount() const noexcept override { return torchneuron::device_count(); }
 
-  c10::Stream getStream(c10::Device device) const override { return current_stream(with_index(device).index()).handle(); }
+  c10::Stream getStream(c10::Device device) const override {
+    return current_stream(with_index(device).index()).handle();
+  }
   c10::Stream getDefaultStream(c10::Device device) const override {
     return default_stream(with_index(device).index()).handle();
   }
@@ -45,14 +45,12 @@ struct NeuronGuardImpl final : public c10::impl::DeviceGuardImplInterface {
   void* getStreamNativeHandle(const c10::Stream stream) const override { return &stream_of(stream); }
   bool queryStream(const c10::Stream& stream) const override { return stream_of(stream).idle(); }
   void synchronizeStream(const c10::Stream& stream) const override { stream_of(stream).synchronize(); }
-  bool isStreamCapturing(const c10::Stream& stream) const override {
-    return stream_of(stream).capturing() != nullptr;
-  }
+  bool isStreamCapturing(const c10::Stream& stream) const override { return stream_of(stream).capturing() != nullptr; }
   void synchronizeDevice(const c10::DeviceIndex device) const override { synchronize_device(device); }
 
   void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override { delete static_cast<Event*>(event); }
-  void record(void** event, const c10::Stream& stream, const c10::DeviceIndex, const c10::EventFlag flag)
-      const override {
+  void record(
+      void** event, const c10::Stream& stream, const c10::DeviceIndex, const c10::EventFlag flag) const override {
     if (*event == nullptr) {
       *event = new Event(flag == c10::EventFlag::BACKEND_DEFAULT);
     }

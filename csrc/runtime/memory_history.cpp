@@ -5,11 +5,7 @@ namespace torchneuron {
 using c10::CachingDeviceAllocator::RecordContext;
 
 void MemoryHistory::add(
-    Action action,
-    c10::DeviceIndex device,
-    size_t address,
-    size_t size,
-    void* stream,
+    Action action, c10::DeviceIndex device, size_t address, size_t size, void* stream,
     std::shared_ptr<c10::GatheredContext> context) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (max_entries_ == 0) {
@@ -23,9 +19,7 @@ void MemoryHistory::add(
 }
 
 void MemoryHistory::configure(
-    RecordContext when,
-    c10::CachingDeviceAllocator::CreateContextFn create_context,
-    size_t max_entries,
+    RecordContext when, c10::CachingDeviceAllocator::CreateContextFn create_context, size_t max_entries,
     bool clear_history) {
   std::lock_guard<std::mutex> lock(mutex_);
   when_ = when;

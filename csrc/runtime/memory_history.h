@@ -13,21 +13,15 @@ class MemoryHistory {
   using Action = c10::CachingDeviceAllocator::TraceEntry::Action;
 
   void configure(
-      c10::CachingDeviceAllocator::RecordContext when,
-      c10::CachingDeviceAllocator::CreateContextFn create_context,
-      size_t max_entries,
-      bool clear_history);
+      c10::CachingDeviceAllocator::RecordContext when, c10::CachingDeviceAllocator::CreateContextFn create_context,
+      size_t max_entries, bool clear_history);
 
   // The stack to keep with an action at detail level `level`, or null.
   std::shared_ptr<c10::GatheredContext> gather(c10::CachingDeviceAllocator::RecordContext level) const;
   bool enabled() const { return when_ != c10::CachingDeviceAllocator::RecordContext::NEVER; }
 
   void add(
-      Action action,
-      c10::DeviceIndex device,
-      size_t address,
-      size_t size,
-      void* stream,
+      Action action, c10::DeviceIndex device, size_t address, size_t size, void* stream,
       std::shared_ptr<c10::GatheredContext> context);
   std::vector<c10::CachingDeviceAllocator::TraceEntry> entries() const;
 

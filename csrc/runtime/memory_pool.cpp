@@ -365,11 +365,17 @@ void MemoryPool::raise_out_of_memory(std::unique_lock<std::mutex>& lock, size_t 
   const c10::Device device(kNeuron, device_);
   c10::reportOutOfMemoryToProfiler(static_cast<int64_t>(requested), allocated, reserved, device);
   TORCH_CHECK_WITH(
-      OutOfMemoryError, false, "neuron out of memory. Tried to allocate ", c10::CachingAllocator::format_size(requested), " on ", device,
-      ", which has a capacity of ", c10::CachingAllocator::format_size(capacity_),
-      fraction < 1.0 ? c10::str(" (limited to ", c10::CachingAllocator::format_size(allowed), " by set_per_process_memory_fraction)") : "",
-      ", of which ", c10::CachingAllocator::format_size(free), " is free. ", c10::CachingAllocator::format_size(allocated), " is allocated by PyTorch, ",
-      c10::CachingAllocator::format_size(reserved), " is reserved, and the largest free block is ", c10::CachingAllocator::format_size(largest), ".");
+      OutOfMemoryError, false, "neuron out of memory. Tried to allocate ",
+      c10::CachingAllocator::format_size(requested), " on ", device, ", which has a capacity of ",
+      c10::CachingAllocator::format_size(capacity_),
+      fraction < 1.0
+          ? c10::str(
+                " (limited to ", c10::CachingAllocator::format_size(allowed), " by set_per_process_memory_fraction)")
+          : "",
+      ", of which ", c10::CachingAllocator::format_size(free), " is free. ",
+      c10::CachingAllocator::format_size(allocated), " is allocated by PyTorch, ",
+      c10::CachingAllocator::format_size(reserved), " is reserved, and the largest free block is ",
+      c10::CachingAllocator::format_size(largest), ".");
 }
 
 void synchronize_for_release(c10::DeviceIndex device) {

@@ -20,17 +20,17 @@ struct FreeList;
 // A piece of a segment, i.e. of one contiguous mapping. The first block of a segment has no `previous`.
 struct Block {
   c10::DeviceIndex device;
-  Stream* stream;              // whose order makes reuse safe
+  Stream* stream;  // whose order makes reuse safe
   std::byte* ptr;
-  size_t size;                 // bytes, a multiple of 512
-  size_t requested = 0;        // bytes asked for
-  FreeList* list;              // where it goes when free
-  bool allocated = false;      // owned by a tensor
-  bool free = false;           // in its list; a block in neither state waits for another stream
-  uint64_t freed_at = 0;       // tasks launched on `stream` when it was freed
+  size_t size;             // bytes, a multiple of 512
+  size_t requested = 0;    // bytes asked for
+  FreeList* list;          // where it goes when free
+  bool allocated = false;  // owned by a tensor
+  bool free = false;       // in its list; a block in neither state waits for another stream
+  uint64_t freed_at = 0;   // tasks launched on `stream` when it was freed
   Block* previous = nullptr;
   Block* next = nullptr;
-  std::vector<Stream*> other_streams;   // from record_stream
+  std::vector<Stream*> other_streams;  // from record_stream
   std::shared_ptr<c10::GatheredContext> context;
 };
 
@@ -45,7 +45,7 @@ struct PrivatePool;
 // The free blocks of one stream and size class.
 struct FreeList {
   bool small;
-  PrivatePool* owner;          // null for the ordinary pool
+  PrivatePool* owner;  // null for the ordinary pool
   std::set<Block*, BySize> blocks;
 };
 
@@ -56,8 +56,9 @@ struct PrivatePool {
   std::map<std::pair<Stream*, bool>, FreeList> lists;
 };
 
-// The memory of one core. Best fit within the pool of a stream; segments as torch.cuda's allocator sizes them. Since the
-// emulated memory is virtual, free parts of a segment can be unmapped too, so fragmentation never exhausts the limit.
+// The memory of one core. Best fit within the pool of a stream; segments as torch.cuda's allocator sizes them. Since
+// the emulated memory is virtual, free parts of a segment can be unmapped too, so fragmentation never exhausts the
+// limit.
 class MemoryPool {
  public:
   MemoryPool(c10::DeviceIndex device, size_t capacity);
@@ -94,7 +95,7 @@ class MemoryPool {
   };
   struct Redirect {
     PrivatePool* pool;
-    const Stream* stream;      // null: what `thread` allocates
+    const Stream* stream;  // null: what `thread` allocates
     std::thread::id thread;
   };
 
@@ -126,8 +127,9 @@ class MemoryPool {
   }
   template <typename Visit>
   void for_each_stat(Visit&& visit) {
-    for (auto* stats : {&stats_.allocation, &stats_.segment, &stats_.active, &stats_.allocated_bytes,
-                        &stats_.reserved_bytes, &stats_.active_bytes, &stats_.requested_bytes}) {
+    for (auto* stats :
+         {&stats_.allocation, &stats_.segment, &stats_.active, &stats_.allocated_bytes, &stats_.reserved_bytes,
+          &stats_.active_bytes, &stats_.requested_bytes}) {
       for (auto& stat : *stats) {
         visit(stat);
       }
@@ -144,7 +146,7 @@ class MemoryPool {
   std::map<c10::MempoolId_t, PrivatePool> private_pools_;
   std::vector<Redirect> redirects_;
   std::vector<PendingFree> pending_;
-  std::map<std::byte*, Block*> segments_;   // first block of each segment, by address
+  std::map<std::byte*, Block*> segments_;  // first block of each segment, by address
   c10::CachingDeviceAllocator::DeviceStats stats_;
   MemoryHistory history_;
 };

@@ -50,7 +50,8 @@ c10::DataPtr map_descriptor(int descriptor, size_t nbytes, c10::DataPtr accounte
 }  // namespace
 
 int share_storage(const c10::Storage& storage) {
-  TORCH_CHECK_VALUE(storage.device_type() == kNeuron, "expected a storage on neuron, but got one on ", storage.device());
+  TORCH_CHECK_VALUE(
+      storage.device_type() == kNeuron, "expected a storage on neuron, but got one on ", storage.device());
   TORCH_CHECK_VALUE(storage.nbytes() > 0, "an empty storage has no memory to share");
   c10::StorageImpl* impl = storage.unsafeGetStorageImpl();
   if (impl->data_ptr().get_deleter() == &free_mapping) {

@@ -39,7 +39,8 @@ bool spin_until(Condition&& condition) {
   return false;
 }
 
-// The streams of one device: 0 is the default one, then the pools of both priorities. Made on first use, never destroyed.
+// The streams of one device: 0 is the default one, then the pools of both priorities. Made on first use, never
+// destroyed.
 struct DeviceStreams {
   std::array<std::atomic<Stream*>, 1 + 2 * kStreamsPerPriority> streams{};
   std::array<std::atomic<uint32_t>, 2> next{};

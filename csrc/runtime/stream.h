@@ -25,7 +25,8 @@ class Stream {
   int priority() const { return priority_; }
   c10::Stream handle() const;
 
-  // Queues `body` and returns its sequence number. Waits, without the GIL, while the queue holds too many tasks or bytes.
+  // Queues `body` and returns its sequence number. Waits, without the GIL, while the queue holds too many tasks or
+  // bytes.
   template <typename Body>
   uint64_t push(OpRecord* op, size_t held_bytes, std::shared_ptr<std::string> python_stack, Body&& body);
 

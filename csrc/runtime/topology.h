@@ -10,17 +10,17 @@ namespace torchneuron {
 // One row of torchneuron/trainium/instances.py, handed over when the package loads.
 struct InstanceType {
   std::string name;
-  std::string chip;             // "trn1", "inf2", "trn2", "trn3"
-  int chips;                    // chips that one host of this instance sees
+  std::string chip;  // "trn1", "inf2", "trn2", "trn3"
+  int chips;         // chips that one host of this instance sees
   int physical_cores_per_chip;
-  int default_lnc;              // physical NeuronCores that form one logical core
+  int default_lnc;  // physical NeuronCores that form one logical core
   bool lnc_selectable;
   uint64_t hbm_bytes_per_chip;
 };
 
 // One logical NeuronCore, i.e. one `neuron:i`.
 struct LogicalCore {
-  int id;                       // number among all the instance's logical cores
+  int id;  // number among all the instance's logical cores
   int chip_index;
   uint64_t hbm_bytes;
 };
@@ -28,7 +28,7 @@ struct LogicalCore {
 struct Topology {
   InstanceType instance;
   int lnc;
-  std::vector<LogicalCore> cores;   // in the order of `neuron:0 … N-1`
+  std::vector<LogicalCore> cores;  // in the order of `neuron:0 … N-1`
 };
 
 void register_instance_types(std::vector<InstanceType> types);

@@ -64,7 +64,7 @@ def test_P_26_attention_causal_scaled_grouped_and_3d(parity: Callable, random_te
     grouped = {"enable_gqa": True}
     for options in ({"is_causal": True}, {"scale": 0.3}, {"is_causal": True, "scale": 0.1}):
         parity(
-            lambda q, k, v: F.scaled_dot_product_attention(q, k, v, **options, **grouped),  # noqa: B023
+            lambda q, k, v: F.scaled_dot_product_attention(q, k, v, **options, **grouped),
             q,
             k,
             v,
@@ -241,10 +241,10 @@ def test_P_52_reductions(name: str, dtype: torch.dtype, on_both: Callable, rando
     reduce = REDUCTIONS[name]
     for shape in ((3, 4), (), (0, 3), (1,)):
         x = random_tensor(*shape, dtype=dtype)
-        same_outcome(on_both, lambda d: reduce(x.to(d)))  # noqa: B023
+        same_outcome(on_both, lambda d: reduce(x.to(d)))
         for dim in range(len(shape)):
-            same_outcome(on_both, lambda d: reduce(x.to(d), dim))  # noqa: B023
-            same_outcome(on_both, lambda d: reduce(x.to(d), dim, keepdim=True))  # noqa: B023
+            same_outcome(on_both, lambda d: reduce(x.to(d), dim))
+            same_outcome(on_both, lambda d: reduce(x.to(d), dim, keepdim=True))
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.uint8], ids=str)

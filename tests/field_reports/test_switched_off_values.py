@@ -200,7 +200,7 @@ def test_N_17_out_dtypes(name: str, on_both: Callable) -> None:
 
         def run(device: str) -> torch.Tensor:
             x = torch.tensor([0.25, 1.0, 4.0], device=device)
-            return getattr(torch, name)(x, out=torch.empty(3, dtype=dtype, device=device))  # noqa: B023
+            return getattr(torch, name)(x, out=torch.empty(3, dtype=dtype, device=device))
 
         try:
             run("cpu")

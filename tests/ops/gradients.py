@@ -12,8 +12,8 @@ from torch.utils._pytree import tree_leaves
 def with_gradients(function: Callable[..., Any], *inputs: Any, twice: bool = False) -> tuple[Any, ...]:
     """Calls `function` and differentiates its floating outputs by its floating inputs.
 
-    Returns the outputs, the gradients and, with `twice`, the gradients of the gradients. The gradients that come in are a
-    fixed function of the outputs, in their layout.
+    Returns the outputs, the gradients and, with `twice`, the gradients of the gradients. The gradients that come in
+    are a fixed function of the outputs, in their layout.
     """
     leaves = [x.detach().requires_grad_(x.is_floating_point()) if isinstance(x, torch.Tensor) else x for x in inputs]
     outputs = [o for o in tree_leaves(function(*leaves)) if isinstance(o, torch.Tensor)]

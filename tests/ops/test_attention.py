@@ -1,4 +1,4 @@
-"""Scaled dot-product attention: CPU's values, strides and gradients, by its flash kernel or by the composite as on CPU."""
+"""Scaled dot-product attention: CPU's values, strides and gradients, by its flash kernel or by the composite."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ MASKS: dict[str, Callable[[int, int], Tensor | None]] = {
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("q_len, kv_len", [(5, 5), (3, 9), (40, 7), (1, 33)])
 def test_masks_P_26(mask: str, q_len: int, kv_len: int) -> None:
-    """gh:pytorch/pytorch#162989, #124271: attention of other devices did not reach their kernel, or took other masks."""
+    """gh:pytorch/pytorch#162989, #124271: attention of other devices missed their kernel, or took other masks."""
     torch.manual_seed(0)
     check(attend(), *heads(q_len=q_len, kv_len=kv_len), MASKS[mask](q_len, kv_len))
 
@@ -123,7 +123,7 @@ def test_any_strides() -> None:
 
 
 def test_mask_and_causality_together_P_27() -> None:
-    """gh:pytorch/pytorch#187801: this device does what the CPU of the same PyTorch does, whether it takes both or not."""
+    """gh:pytorch/pytorch#187801: the device does what the CPU of the same PyTorch does."""
     arguments = (*heads(), torch.rand(5, 5) > 0.2)
     function = attend(is_causal=True)
     try:

@@ -20,7 +20,8 @@ DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("index_dtype", [torch.int64, torch.int32])
 @pytest.mark.parametrize(
-    "indices", [INDICES, INDICES[0], INDICES[0, 0], INDICES[:, :0], INDICES.t(), INDICES[:, ::2], INDICES.view(2, 2, 2)],
+    "indices",
+    [INDICES, INDICES[0], INDICES[0, 0], INDICES[:, :0], INDICES.t(), INDICES[:, ::2], INDICES.view(2, 2, 2)],
     ids=lambda i: f"{tuple(i.shape)}:{i.stride()}",
 )  # fmt: skip
 def test_values_and_gradients(indices: Tensor, index_dtype: torch.dtype, dtype: torch.dtype) -> None:

@@ -47,8 +47,8 @@ def test_a_long_computation_returns_to_python_at_once() -> None:
 def test_waiting_gives_up_the_gil() -> None:
     for wait in (
         torch.neuron.synchronize,
-        lambda: x.sum().item(),  # noqa: B023
-        lambda: x.cpu(),  # noqa: B023
+        lambda: x.sum().item(),
+        lambda: x.cpu(),
         lambda: torch.neuron.current_stream().synchronize(),
         lambda: torch.neuron.current_stream().record_event().synchronize(),
     ):
@@ -56,8 +56,8 @@ def test_waiting_gives_up_the_gil() -> None:
         counter, done = [0], threading.Event()
 
         def count() -> None:
-            while not done.is_set():  # noqa: B023
-                counter[0] += 1  # noqa: B023
+            while not done.is_set():
+                counter[0] += 1
 
         thread = threading.Thread(target=count)
         thread.start()

@@ -172,7 +172,7 @@ def test_match_cpu_random_draws_what_cpu_draws() -> None:
             torch.manual_seed(123)
             actual = [draw(DEVICE), draw(DEVICE)]
             for got, want in zip(actual, expected):
-                torch.testing.assert_close(got.cpu(), want, msg=lambda text: f"{name}: {text}")  # noqa: B023
+                torch.testing.assert_close(got.cpu(), want, msg=lambda text: f"{name}: {text}")
 
 
 def test_match_cpu_random_ends_with_its_block() -> None:

@@ -271,8 +271,8 @@ def test_optimizers(make: Callable) -> None:
         inputs, targets = x.to(device), y.to(device)
 
         def closure() -> torch.Tensor:
-            optimizer.zero_grad()  # noqa: B023
-            loss = F.mse_loss(model(inputs), targets)  # noqa: B023
+            optimizer.zero_grad()
+            loss = F.mse_loss(model(inputs), targets)
             loss.backward()
             return loss
 
