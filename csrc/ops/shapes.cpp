@@ -121,7 +121,7 @@ at::Tensor repeat_interleave(const at::Tensor& repeats, std::optional<int64_t> o
   launch(
       op,
       [size](const at::Tensor& out, const at::Tensor& repeats) {
-        run_into(out, [&] { return at::repeat_interleave(repeats, size); });
+        run_into(out, [&] { return at::repeat_interleave(repeats, std::optional<int64_t>(size)); });
       },
       out, repeats);
   return out;
