@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -53,14 +52,6 @@ def test_extension_names_no_folder_of_the_build(site_packages: Path) -> None:
 def test_import_starts_no_thread(run_installed: Run) -> None:
     count = "import os, torch; print(len(os.listdir('/proc/self/task')))"
     assert run_installed(count).stdout == run_installed(count, TORCH_DEVICE_BACKEND_AUTOLOAD="0").stdout
-
-
-def test_import_costs_at_most_150_ms(installed_python: Path, tmp_path: Path) -> None:
-    figures = tmp_path / "import_time.json"
-    script = PROJECT / "benchmarks" / "import_time.py"
-    subprocess.run([installed_python, script, "--runs", "7", "--json", figures], check=True, capture_output=True)
-    # CPU time: what another process on the machine takes from ours is not the import's.
-    assert json.loads(figures.read_text())["extra_cpu_ms"] <= 150
 
 
 @pytest.fixture
