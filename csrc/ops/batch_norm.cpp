@@ -99,6 +99,17 @@ Four batch_norm_with_update(
   return {out, mean, invstd, new_tensor(input, {0}, at::kByte)};
 }
 
+Four batch_norm_no_update(
+    const at::Tensor& input, const std::optional<at::Tensor>& weight, const std::optional<at::Tensor>& bias,
+    const std::optional<at::Tensor>& running_mean, const std::optional<at::Tensor>& running_var, double momentum,
+    double eps) {
+  static OpRecord& op = op_record("aten::_batch_norm_no_update");
+  auto [out, mean, invstd] = batch_norm(
+      op, input, value_or_undefined(weight), value_or_undefined(bias), value_or_undefined(running_mean),
+      value_or_undefined(running_var), /*training=*/false, momentum, eps);
+  return {out, mean, invstd, new_tensor(input, {0}, at::kByte)};
+}
+
 std::tuple<at::Tensor, at::Tensor> batch_norm_update_stats(
     const at::Tensor& input, const std::optional<at::Tensor>& running_mean_opt,
     const std::optional<at::Tensor>& running_var_opt, double momentum) {
@@ -181,6 +192,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_native_batch_norm_legit", &native_batch_norm_legit);
   m.impl("_native_batch_norm_legit.no_stats", &native_batch_norm_legit_no_stats);
   m.impl("_batch_norm_with_update", &batch_norm_with_update);
+  m.impl("_batch_norm_no_update", &batch_norm_no_update);
   m.impl("batch_norm_update_stats", &batch_norm_update_stats);
   m.impl("native_batch_norm_backward", &native_batch_norm_backward);
   m.impl("batch_norm_backward", &batch_norm_backward);

@@ -1,6 +1,5 @@
 #include "ops/unstructured.h"
 
-#include <ATen/TensorUtils.h>
 #include <ATen/ops/_embedding_bag.h>
 #include <ATen/ops/_embedding_bag_backward_native.h>
 #include <ATen/ops/_embedding_bag_dense_backward.h>
@@ -8,6 +7,7 @@
 #include <ATen/ops/_embedding_bag_native.h>
 #include <ATen/ops/_embedding_bag_per_sample_weights_backward.h>
 #include <ATen/ops/_embedding_bag_per_sample_weights_backward_native.h>
+#include <ATen/ops/embedding.h>
 #include <ATen/ops/embedding_dense_backward.h>
 #include <ATen/ops/embedding_dense_backward_native.h>
 #include <ATen/ops/embedding_renorm_native.h>
@@ -20,11 +20,16 @@ namespace {
 
 using Four = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
 
+bool is_index(const at::Tensor& t) { return t.scalar_type() == at::kLong || t.scalar_type() == at::kInt; }
+
 at::Tensor embedding(
     const at::Tensor& weight, const at::Tensor& indices, int64_t /*padding_idx*/, bool /*scale*/, bool /*sparse*/) {
-  TORCH_CHECK(weight.dim() == 2, "'weight' must be 2-D");
-  at::checkScalarTypes("embedding", at::TensorArg(indices, "indices", 1), {at::kLong, at::kInt});
   check_one_device("embedding", weight, indices);
+  if (weight.dim() != 2 || !is_index(indices)) {
+    ask_cpu(
+        [](const at::Tensor& weight, const at::Tensor& indices) { return at::embedding(weight, indices); }, weight,
+        indices);
+  }
   c10::SmallVector<int64_t, 5> sizes(indices.sizes().begin(), indices.sizes().end());
   sizes.push_back(weight.size(1));
   at::Tensor out = new_tensor(weight, sizes, weight.scalar_type());
@@ -42,8 +47,7 @@ at::Tensor embedding(
 at::Tensor embedding_dense_backward(
     const at::Tensor& grad, const at::Tensor& indices, int64_t num_weights, int64_t padding_idx, bool scale_by_freq) {
   check_one_device("embedding_dense_backward", grad, indices);
-  const bool regular = grad.dim() >= 1 && grad.numel() == indices.numel() * grad.size(-1) &&
-                       (indices.scalar_type() == at::kLong || indices.scalar_type() == at::kInt) &&
+  const bool regular = grad.dim() >= 1 && grad.numel() == indices.numel() * grad.size(-1) && is_index(indices) &&
                        at::isFloatingType(grad.scalar_type());
   if (!regular) {
     ask_cpu(
@@ -61,9 +65,14 @@ at::Tensor embedding_dense_backward(
 }
 
 at::Tensor& embedding_renorm_(at::Tensor& self, const at::Tensor& indices, double max_norm, double norm_type) {
-  at::checkDim("embedding_renorm_", at::TensorArg(self, "self", 1), 2);
-  at::checkScalarTypes("embedding_renorm_", at::TensorArg(indices, "indices", 2), {at::kLong, at::kInt});
   check_one_device("embedding_renorm_", self, indices);
+  if (self.dim() != 2 || !is_index(indices)) {
+    ask_cpu(
+        [&](at::Tensor self, const at::Tensor& indices) {
+          return at::native::embedding_renorm_cpu_(self, indices, max_norm, norm_type);
+        },
+        self, indices);
+  }
   static OpRecord& op = op_record("aten::embedding_renorm_");
   launch(
       op,
@@ -80,11 +89,9 @@ constexpr int64_t kMax = 2;
 bool is_regular_bag(
     const at::Tensor& weight, const at::Tensor& indices, const at::Tensor& offsets, int64_t mode,
     const at::Tensor& per_sample_weights, bool include_last_offset) {
-  const auto is_index = [](const at::Tensor& t) {
-    return t.dim() == 1 && (t.scalar_type() == at::kLong || t.scalar_type() == at::kInt);
-  };
-  return weight.dim() == 2 && is_index(indices) && is_index(offsets) && at::isFloatingType(weight.scalar_type()) &&
-         mode >= kSum && mode <= kMax && (!include_last_offset || offsets.size(0) > 0) &&
+  return weight.dim() == 2 && is_index(indices) && indices.dim() == 1 && is_index(offsets) && offsets.dim() == 1 &&
+         at::isFloatingType(weight.scalar_type()) && mode >= kSum && mode <= kMax &&
+         (!include_last_offset || offsets.size(0) > 0) &&
          (!per_sample_weights.defined() ||
           (mode == kSum && per_sample_weights.dim() == 1 && per_sample_weights.size(0) == indices.size(0) &&
            per_sample_weights.scalar_type() == weight.scalar_type()));

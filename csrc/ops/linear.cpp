@@ -62,17 +62,34 @@ at::Tensor launch_forward(const at::Tensor& input, const at::Tensor& weight, con
   return out;
 }
 
+// What the gradients' geometry follows from. A gradient is laid out as PyTorch's formula for a matrix product would: by
+// columns where its operand is, else by rows.
+struct Geometry {
+  c10::SmallVector<int64_t, 6> input_sizes;
+  bool input_by_columns;
+  bool weight_by_rows;
+
+  Geometry(const at::Tensor& input, const at::Tensor& weight)
+      : input_sizes(input.sizes().begin(), input.sizes().end()),
+        input_by_columns(input.dim() == 2 && input.stride(0) == 1 && input.stride(1) == input.size(0)),
+        weight_by_rows(weight.stride(1) == 1 && weight.stride(0) == weight.size(1)) {}
+};
+
 std::array<at::Tensor, 3> launch_backward(
-    const at::Tensor& grad, const at::Tensor& input, const at::Tensor& weight, at::IntArrayRef input_sizes,
+    const at::Tensor& grad, const at::Tensor& input, const at::Tensor& weight, const Geometry& geometry,
     const std::array<bool, 3>& wanted) {
-  const int64_t in_features = input_sizes.back();
+  const auto& sizes = geometry.input_sizes;
+  const at::ScalarType dtype = grad.scalar_type();
   const int64_t out_features = grad.size(-1);
   std::array<at::Tensor, 3> grads;
   if (wanted[0]) {
-    grads[0] = new_tensor(grad, input_sizes, grad.scalar_type());
+    grads[0] =
+        geometry.input_by_columns ? new_strided(grad, sizes, {1, sizes[0]}, dtype) : new_tensor(grad, sizes, dtype);
   }
   if (wanted[1]) {
-    grads[1] = new_tensor(grad, {out_features, in_features}, grad.scalar_type());
+    const std::array weight_sizes{out_features, sizes.back()};
+    grads[1] = geometry.weight_by_rows ? new_tensor(grad, weight_sizes, dtype)
+                                       : new_strided(grad, weight_sizes, {1, out_features}, dtype);
   }
   if (wanted[2]) {
     grads[2] = new_tensor(grad, {out_features}, grad.scalar_type());
@@ -84,7 +101,7 @@ std::array<at::Tensor, 3> launch_backward(
          at::Tensor grad_weight, at::Tensor grad_bias) {
         const at::Tensor grad_rows = rows(grad);
         if (grad_input.defined()) {
-          at::Tensor grad_input_rows = grad_input.view({-1, grad_input.size(-1)});
+          at::Tensor grad_input_rows = rows(grad_input);
           at::cpu::mm_out(grad_input_rows, grad_rows, weight);
         }
         if (grad_weight.defined()) {
@@ -100,6 +117,8 @@ std::array<at::Tensor, 3> launch_backward(
 
 class LinearBackward final : public torch::autograd::Node {
  public:
+  LinearBackward(const at::Tensor& input, const at::Tensor& weight) : geometry_(input, weight) {}
+
   torch::autograd::variable_list apply(torch::autograd::variable_list&& output_grads) override {
     const at::Tensor& grad = output_grads[0];
     torch::autograd::variable_list grads(3);
@@ -112,7 +131,7 @@ class LinearBackward final : public torch::autograd::Node {
     const at::Tensor weight = wanted[0] ? weight_.unpack() : at::Tensor();
     if (!at::GradMode::is_enabled() && is_plain(grad) && (!input.defined() || is_plain(input)) &&
         (!weight.defined() || is_plain(weight)) && !c10::impl::TorchDispatchModeTLS::any_modes_set()) {
-      auto made = launch_backward(grad, input, weight, input_sizes_, wanted);
+      auto made = launch_backward(grad, input, weight, geometry_, wanted);
       std::move(made.begin(), made.end(), grads.begin());
       return grads;
     }
@@ -137,7 +156,7 @@ class LinearBackward final : public torch::autograd::Node {
   void compiled_args(torch::dynamo::autograd::CompiledNodeArgs& args) const override {
     args.collect(input_, /*is_output=*/false);
     args.collect(weight_, /*is_output=*/false);
-    for (const int64_t size : input_sizes_) {
+    for (const int64_t size : geometry_.input_sizes) {
       args.collect(size);
     }
   }
@@ -154,7 +173,7 @@ class LinearBackward final : public torch::autograd::Node {
 
   torch::autograd::SavedVariable input_;
   torch::autograd::SavedVariable weight_;
-  c10::SmallVector<int64_t, 6> input_sizes_;
+  const Geometry geometry_;
 };
 
 at::Tensor linear(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
@@ -172,7 +191,7 @@ at::Tensor linear_autograd(
   }
   at::Tensor out = launch_forward(input, weight, bias);
   if (torch::autograd::compute_requires_grad(input, weight, bias)) {
-    auto node = c10::make_intrusive<LinearBackward>();
+    auto node = c10::make_intrusive<LinearBackward>(input, weight);
     node->set_next_edges(torch::autograd::collect_next_edges(input, weight, bias));
     if (weight.requires_grad()) {
       node->input_ = torch::autograd::SavedVariable(input, /*is_output=*/false);
@@ -180,7 +199,6 @@ at::Tensor linear_autograd(
     if (input.requires_grad()) {
       node->weight_ = torch::autograd::SavedVariable(weight, /*is_output=*/false);
     }
-    node->input_sizes_.assign(input.sizes().begin(), input.sizes().end());
     torch::autograd::set_history(out, node);
   }
   return out;

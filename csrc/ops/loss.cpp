@@ -137,12 +137,12 @@ at::Tensor pointwise_loss(
 
 template <typename Kernel, typename... Parameters>
 at::Tensor pointwise_loss_backward(
-    OpRecord& op, Kernel kernel, const at::Tensor& grad, const at::Tensor& input, const at::Tensor& target,
-    int64_t reduction, const Parameters&... parameters) {
+    OpRecord& op, Kernel kernel, at::Tensor (*new_gradient)(const at::Tensor& target), const at::Tensor& grad,
+    const at::Tensor& input, const at::Tensor& target, int64_t reduction, const Parameters&... parameters) {
   check_one_device(op.name.c_str(), grad, input, target);
   at::Tensor grad_input;
   if (agree(input, target) && is_grad_of_loss(grad, input)) {
-    grad_input = new_contiguous(input);
+    grad_input = new_gradient(target);
   } else {
     grad_input = new_as_on_cpu(
         input,
@@ -163,19 +163,21 @@ at::Tensor huber_loss(const at::Tensor& input, const at::Tensor& target, int64_t
 at::Tensor huber_loss_backward(
     const at::Tensor& grad, const at::Tensor& input, const at::Tensor& target, int64_t reduction, double delta) {
   static OpRecord& op = op_record("aten::huber_loss_backward");
-  return pointwise_loss_backward(op, &at::native::huber_loss_backward, grad, input, target, reduction, delta);
+  return pointwise_loss_backward(
+      op, &at::native::huber_loss_backward, new_contiguous, grad, input, target, reduction, delta);
 }
 
 at::Tensor smooth_l1_loss_backward(
     const at::Tensor& grad, const at::Tensor& input, const at::Tensor& target, int64_t reduction, double beta) {
   static OpRecord& op = op_record("aten::smooth_l1_loss_backward");
-  return pointwise_loss_backward(op, &at::native::smooth_l1_loss_backward, grad, input, target, reduction, beta);
+  return pointwise_loss_backward(
+      op, &at::native::smooth_l1_loss_backward, new_contiguous, grad, input, target, reduction, beta);
 }
 
 at::Tensor mse_loss_backward(
     const at::Tensor& grad, const at::Tensor& input, const at::Tensor& target, int64_t reduction) {
   static OpRecord& op = op_record("aten::mse_loss_backward");
-  return pointwise_loss_backward(op, &at::native::mse_loss_backward, grad, input, target, reduction);
+  return pointwise_loss_backward(op, &at::native::mse_loss_backward, new_contiguous, grad, input, target, reduction);
 }
 
 at::Tensor soft_margin_loss(const at::Tensor& input, const at::Tensor& target, int64_t reduction) {
@@ -186,7 +188,7 @@ at::Tensor soft_margin_loss(const at::Tensor& input, const at::Tensor& target, i
 at::Tensor soft_margin_loss_backward(
     const at::Tensor& grad, const at::Tensor& input, const at::Tensor& target, int64_t reduction) {
   static OpRecord& op = op_record("aten::soft_margin_loss_backward");
-  return pointwise_loss_backward(op, &at::native::soft_margin_loss_backward, grad, input, target, reduction);
+  return pointwise_loss_backward(op, &at::native::soft_margin_loss_backward, new_like, grad, input, target, reduction);
 }
 
 // The class-margin losses are rare and their rules many: CPU tells their geometry.

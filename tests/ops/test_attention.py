@@ -206,7 +206,7 @@ def test_multihead_attention_T_14(kind: str, need_weights: bool) -> None:
     }[kind]
     results = []
     for device in ("cpu", DEVICE):
-        m, y = module.to(device), x.to(device).requires_grad_()
+        m, y = module.to(device), x.clone().to(device).detach().requires_grad_()
         m.zero_grad()
         out, weights = m(y, y, y, need_weights=need_weights, **{k: v.to(device) for k, v in kwargs.items()})
         out.sum().backward()

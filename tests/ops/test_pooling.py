@@ -34,9 +34,9 @@ POOLS: dict[str, tuple[int, Callable[..., Any]]] = {
     "adaptive_max1": (1, lambda x: F.adaptive_max_pool1d(x, 3)),
     "adaptive_max2": (2, lambda x: F.adaptive_max_pool2d(x, (3, 2))),
     "adaptive_max3": (3, lambda x: F.adaptive_max_pool3d(x, (3, 2, 2))),
-    "unpool1": (1, lambda x: F.max_unpool1d(*F.max_pool1d(x, 2, return_indices=True), 2)),
-    "unpool2": (2, lambda x: F.max_unpool2d(*F.max_pool2d(x, 2, return_indices=True), 2)),
-    "unpool3": (3, lambda x: F.max_unpool3d(*F.max_pool3d(x, 2, return_indices=True), 2)),
+    "unpool1": (1, lambda x: F.max_unpool1d(*F.max_pool1d(x, 2, return_indices=True), 2, output_size=x.shape[-1:])),
+    "unpool2": (2, lambda x: F.max_unpool2d(*F.max_pool2d(x, 2, return_indices=True), 2, output_size=x.shape[-2:])),
+    "unpool3": (3, lambda x: F.max_unpool3d(*F.max_pool3d(x, 2, return_indices=True), 2, output_size=x.shape[-3:])),
 }
 
 
@@ -53,7 +53,10 @@ def check(function: Callable[..., Any], *inputs: Any, tolerance: float = 1e-6, *
 @pytest.mark.parametrize("name", POOLS)
 def test_values_and_gradients(name: str, dtype: torch.dtype) -> None:
     dims, function = POOLS[name]
-    check(function, image(dims, dtype), tolerance=TOLERANCE[dtype])
+    if name == "avg3" and dtype.itemsize == 2:
+        compare_errors(function, image(dims, dtype))
+    else:
+        check(function, image(dims, dtype), tolerance=TOLERANCE[dtype])
 
 
 @pytest.mark.parametrize("name", POOLS)

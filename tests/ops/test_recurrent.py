@@ -130,7 +130,7 @@ def test_fused_lstm_cell_by_hand() -> None:
     for part in (slice(0, 2), slice(0, 1), slice(1, 2)):
         expected = with_gradients(lambda *a, p=part: cell(*a)[p], *arguments)
         actual = with_gradients(
-            lambda *a, p=part: torch._thnn_fused_lstm_cell(*a)[:2][p], *(a.to(DEVICE) for a in arguments)
+            lambda *a, p=part: torch.ops.aten._thnn_fused_lstm_cell(*a)[:2][p], *(a.to(DEVICE) for a in arguments)
         )
         assert_same(actual, expected, rtol=1e-5, atol=1e-6)
 
@@ -147,7 +147,7 @@ def test_fused_gru_cell_by_hand() -> None:
 
     arguments = (igates, hgates, hx, b1, b2)
     expected = with_gradients(cell, *arguments)
-    actual = with_gradients(lambda *a: torch._thnn_fused_gru_cell(*a)[0], *(a.to(DEVICE) for a in arguments))
+    actual = with_gradients(lambda *a: torch.ops.aten._thnn_fused_gru_cell(*a)[0], *(a.to(DEVICE) for a in arguments))
     assert_same(actual, expected, rtol=1e-5, atol=1e-6)
 
 
