@@ -290,8 +290,10 @@ def test_P_74_sparse_tensors(random_tensor: Callable) -> None:
     assert sparse.coalesce().values().tolist() == [1, 5]
     dense = random_tensor(2, 3)
     torch.testing.assert_close((sparse @ dense.to(DEVICE)).cpu(), torch.tensor([[0.0, 1.0], [5.0, 0.0]]) @ dense)
-    assert dense.to(DEVICE).to_sparse().to_dense().cpu().equal(dense)
+    coo = dense.to(DEVICE).to_sparse()
+    assert coo.device.type == DEVICE and coo.to_dense().cpu().equal(dense)
     csr = torch.tensor([[0.0, 1.0], [5.0, 0.0]]).to(DEVICE).to_sparse_csr()
+    assert csr.device.type == DEVICE
     torch.testing.assert_close((csr @ dense.to(DEVICE)).cpu(), torch.tensor([[0.0, 1.0], [5.0, 0.0]]) @ dense)
     embedding = nn.Embedding(5, 2, sparse=True).to(DEVICE)
     embedding(torch.tensor([1, 3, 1], device=DEVICE)).sum().backward()

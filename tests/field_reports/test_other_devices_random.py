@@ -22,6 +22,9 @@ def test_P_19_generator_must_be_of_the_device() -> None:
         lambda: torch.empty(5, device=DEVICE).bernoulli_(generator=on_host),
         lambda: torch.randperm(5, generator=on_device),
         lambda: torch.rand(5, generator=on_device),
+        lambda: torch.randint(5, (3,), generator=on_device),
+        lambda: torch.empty(5).normal_(generator=on_device),
+        lambda: torch.multinomial(torch.ones(5), 2, generator=on_device),
     ):
         with pytest.raises(RuntimeError, match=r"Expected a '?\w+'? (device|generator)"):
             draw()

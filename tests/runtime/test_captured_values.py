@@ -15,7 +15,7 @@ def busy_stream() -> Iterator[None]:
     """Keeps the worker busy, so that what a test queues runs only after the test has changed its arguments."""
     torch.neuron.synchronize()
     x = torch.eye(1024, device=DEVICE)
-    for _ in range(20):
+    for _ in range(30):
         x = x @ x
     yield
     torch.neuron.synchronize()
