@@ -191,3 +191,42 @@ def test_tensors_are_freed_by_other_threads() -> None:
         thread.join()
     torch.neuron.synchronize()
     assert torch.neuron.memory_allocated() == base
+
+
+def test_threads_under_memory_pressure() -> None:
+    device = "neuron:3"
+    total = torch.neuron.get_device_properties(3).total_memory
+    base = torch.neuron.memory_allocated(device)
+    torch.neuron.set_per_process_memory_fraction((96 << 20) / total, device)
+    refused, failures = [0], []
+    deadline = time.monotonic() + SECONDS / 5
+
+    def work(seed: int) -> None:
+        choose, live = random.Random(seed), []
+        stream = torch.neuron.Stream(device=device)
+        with torch.neuron.stream(stream):
+            while time.monotonic() < deadline:
+                value = choose.randrange(100)
+                try:
+                    tensor = torch.full((choose.choice([100, 50_000, 1_000_000, 5_000_000]),), value, device=device)
+                except torch.OutOfMemoryError:
+                    refused[0] += 1
+                    live.clear()
+                    continue
+                live.append((tensor.add_(1), value + 1))
+                del tensor
+                if len(live) > 4:
+                    kept, expected = live.pop(choose.randrange(len(live)))
+                    if kept.amin().item() != expected or kept.amax().item() != expected:
+                        failures.append((seed, expected))
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    torch.neuron.set_per_process_memory_fraction(1.0, device)
+    assert not any(thread.is_alive() for thread in threads)
+    assert failures == [] and refused[0] > 0
+    torch.neuron.synchronize(device)
+    assert torch.neuron.memory_allocated(device) == base
