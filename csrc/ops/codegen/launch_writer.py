@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import chain
 
+from structured_ops import NOT_TRIED, TAKE_MEMORY_FORMAT_OF_SELF
 from torchgen.api import meta, structured
 from torchgen.api.translate import translate
 from torchgen.api.types import Binding, CppSignatureGroup, DispatcherSignature
@@ -41,39 +42,45 @@ def _function_name(f: NativeFunction) -> str:
 def _launch_function(group: NativeFunctionsGroup, f: NativeFunction) -> str:
     with native_function_manager(f):
         signature = DispatcherSignature.from_schema(f.func, symint=False)
+        head = signature.defn(name=_function_name(f))
         arguments = signature.arguments()
         meta_arguments = translate(arguments, structured.meta_arguments(group), method=False)
-        kind = f.func.kind()
-        meta_class = f"at::meta::structured_{meta.name(group)}"
-        output_names = [a.name for a in group.out.func.arguments.out]
-        if kind is SchemaKind.functional:
-            operator = f"Functional<{meta_class}, {len(output_names)}> op;"
-            outputs = {name: f"op.outputs[{i}]" for i, name in enumerate(output_names)}
-            moved = [f"std::move({value})" for value in outputs.values()]
-            result = moved[0] if len(moved) == 1 else f"std::make_tuple({', '.join(moved)})"
-        elif kind is SchemaKind.inplace:
-            operator = f"InPlace<{meta_class}> op(self);"
-            outputs = {}
-            result = "self"
-        elif kind is SchemaKind.out:
-            operator = f"Out<{meta_class}, {len(output_names)}> op({', '.join(output_names)});"
-            outputs = {}
-            result = output_names[0] if len(output_names) == 1 else f"std::forward_as_tuple({', '.join(output_names)})"
-        else:
-            raise AssertionError(f"{f.func.name}: no launch is known for {kind}")
+    meta_class = f"at::meta::structured_{meta.name(group)}"
+    names = [a.name for a in group.out.func.arguments.out]
+    allocated: list[str] = []
+    kind = f.func.kind()
+    if kind is SchemaKind.functional:
+        operator = f"Functional<{meta_class}, {len(names)}> op;"
+        allocated = [f"op.outputs[{i}]" for i in range(len(names))]
+        moved = [f"std::move({output})" for output in allocated]
+        result = moved[0] if len(moved) == 1 else f"std::make_tuple({', '.join(moved)})"
+    elif kind is SchemaKind.inplace:
+        operator = f"InPlace<{meta_class}> op(self);"
+        result = "self"
+    elif kind is SchemaKind.out:
+        operator = f"Out<{meta_class}, {len(names)}> op({', '.join(names)});"
+        result = names[0] if len(names) == 1 else f"std::forward_as_tuple({', '.join(names)})"
+    else:
+        raise AssertionError(f"{f.func.name}: no launch is known for {kind}")
 
-        parameters = [_body_parameter(a) for a in arguments] + [f"at::Tensor {name}" for name in outputs]
-        launched = [a.name for a in arguments] + list(outputs.values())
-        body = f"[]({', '.join(parameters)}) {{ {_cpu_call(group, f, arguments)}; }}"
-        lines = [
-            f'static OpRecord& record = op_record("aten::{f.func.name}");',
-            *_device_check(f),
-            operator,
-            f"op.meta({', '.join(e.expr for e in meta_arguments)});",
-            f"launch(record, {body}, {', '.join(launched)});",
-            f"return {result};",
-        ]
-        return f"{signature.defn(name=_function_name(f))} {{\n" + "".join(f"  {line}\n" for line in lines) + "}\n"
+    overload = f"aten::{f.func.name}"
+    if str(group.functional.func.name) in NOT_TRIED:
+        launcher, launch = f'static OpRecord& record = op_record("{overload}");', "launch(record, "
+    else:
+        written = 0 if kind is SchemaKind.inplace else len(names)
+        launcher, launch = f'static CheckedOp launcher("{overload}");', f"launcher.launch<{written}>("
+    parameters = [_body_parameter(a) for a in arguments] + [f"at::Tensor {name}" for name, _ in zip(names, allocated)]
+    body = f"[]({', '.join(parameters)}) {{ {_cpu_call(group, f, arguments)}; }}"
+    lines = [
+        launcher,
+        *_device_check(f),
+        operator,
+        f"op.meta({', '.join(e.expr for e in meta_arguments)});",
+        *_memory_format(group, allocated or names),
+        f"{launch}{body}, {', '.join([a.name for a in arguments] + allocated)});",
+        f"return {result};",
+    ]
+    return f"{head} {{\n" + "".join(f"  {line}\n" for line in lines) + "}\n"
 
 
 def _body_parameter(argument: Binding) -> str:
@@ -112,3 +119,9 @@ def _device_check(f: NativeFunction) -> list[str]:
     quoted = ", ".join(f'"{name}"' for name in names)
     array = f"std::array<const char*, {len(names)}>{{{quoted}}}"
     return [f'check_same_device("wrapper_neuron_{_function_name(f)}", {array}, {", ".join(names)});']
+
+
+def _memory_format(group: NativeFunctionsGroup, outputs: Sequence[str]) -> list[str]:
+    if str(group.functional.func.name) not in TAKE_MEMORY_FORMAT_OF_SELF:
+        return []
+    return [f"take_memory_format({output}, self);" for output in outputs]

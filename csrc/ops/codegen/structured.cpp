@@ -65,4 +65,8 @@ void check_inplace(const at::Tensor& self, at::IntArrayRef sizes, const at::Tens
       " should match");
 }
 
+void take_memory_format(const at::Tensor& output, const at::Tensor& input) {
+  output.unsafeGetTensorImpl()->empty_tensor_restride(input.suggest_memory_format());
+}
+
 }  // namespace torchneuron::structured

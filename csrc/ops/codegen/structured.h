@@ -2,6 +2,7 @@
 
 #include "engine/launch.h"
 #include "engine/op_record.h"
+#include "ops/codegen/checked_op.h"
 
 #include <ATen/TensorIterator.h>
 #include <ATen/TensorMeta.h>
@@ -26,6 +27,9 @@ void resize_output(
 
 // Checks that an in-place result fits into `self`.
 void check_inplace(const at::Tensor& self, at::IntArrayRef sizes, const at::TensorOptions& options);
+
+// Lays out `output` in the memory format of `input`.
+void take_memory_format(const at::Tensor& output, const at::Tensor& input);
 
 // A meta function whose outputs are passed on to `Derived::set_output`.
 template <typename Meta, typename Derived>

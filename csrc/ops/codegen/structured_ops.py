@@ -18,15 +18,16 @@ NATIVE_FUNCTIONS = Path(torchgen.__file__).parent / "packaged" / "ATen" / "nativ
 
 # Overloads whose generated launch would be wrong -> reason. They run through the fallback unless written by hand.
 _MASK = "its meta function reads the values of a boolean mask, on which the size of the result depends"
-_RESTRIDES = "its CPU kernel gives `out` other strides, which a view on the worker can't pass on"
-EXCLUDED: dict[str, str] = {
-    "index.Tensor": _MASK,
-    "index.Tensor_out": _MASK,
-    "reflection_pad3d.out": _RESTRIDES,
-    "reflection_pad3d_backward.grad_input": _RESTRIDES,
-    "replication_pad2d.out": _RESTRIDES,
-    "replication_pad3d.out": _RESTRIDES,
-}
+EXCLUDED = {"index.Tensor": _MASK, "index.Tensor_out": _MASK}
+
+# Operators whose CPU kernel gives its output the memory format of `self`, whatever the meta function said.
+TAKE_MEMORY_FORMAT_OF_SELF = frozenset(
+    {"reflection_pad3d", "reflection_pad3d_backward", "replication_pad2d", "replication_pad3d"}
+)
+
+# Operators whose CPU kernel can't be tried on one element of zeros to see whether it takes a dtype -> reason.
+_PIVOTS = "LAPACK reads and writes at the pivots that it is given, which count from one"
+NOT_TRIED = {"linalg_ldl_solve": _PIVOTS, "linalg_lu_solve": _PIVOTS}
 
 
 @dataclass(frozen=True)

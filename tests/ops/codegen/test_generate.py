@@ -51,10 +51,7 @@ def registrations(text: str) -> list[str]:
 def function(files: dict[str, str], overload: str) -> str:
     """The text of one launch."""
     (found,) = (
-        function
-        for text in files.values()
-        for function in text.split("\n\n")
-        if f'op_record("aten::{overload}")' in function
+        function for text in files.values() for function in text.split("\n\n") if f'("aten::{overload}")' in function
     )
     return found
 
@@ -102,16 +99,16 @@ def test_excluded_overloads_are_absent(registered: list[str], schemas: dict[str,
 
 def test_every_record_is_named_after_the_overload_that_is_registered(files: dict[str, str]) -> None:
     for text in files.values():
-        assert re.findall(r'op_record\("aten::([^"]+)"\)', text) == registrations(text)
+        assert re.findall(r'static .+\("aten::([^"]+)"\);', text) == registrations(text)
 
 
 def test_functional_launch(files: dict[str, str]) -> None:
     assert function(files, "add.Tensor").strip() == (
         "at::Tensor add_Tensor(const at::Tensor & self, const at::Tensor & other, const at::Scalar & alpha) {\n"
-        '  static OpRecord& record = op_record("aten::add.Tensor");\n'
+        '  static CheckedOp launcher("aten::add.Tensor");\n'
         "  Functional<at::meta::structured_add_Tensor, 1> op;\n"
         "  op.meta(self, other, alpha);\n"
-        "  launch(record, []"
+        "  launcher.launch<1>([]"
         "(const at::Tensor & self, const at::Tensor & other, const at::Scalar & alpha, at::Tensor out) "
         "{ at::cpu::add_outf(self, other, alpha, out); }, self, other, alpha, op.outputs[0]);\n"
         "  return std::move(op.outputs[0]);\n"
@@ -134,6 +131,25 @@ def test_launch_of_several_outputs(files: dict[str, str]) -> None:
     out = function(files, "topk.values")
     assert "Out<at::meta::structured_topk, 2> op(values, indices);" in out
     assert "return std::forward_as_tuple(values, indices);" in out
+
+
+def test_outputs_are_known_to_the_check_of_dtypes(files: dict[str, str]) -> None:
+    assert "launcher.launch<1>(" in function(files, "add.out")
+    assert "launcher.launch<0>(" in function(files, "add_.Tensor")
+    assert "launcher.launch<2>(" in function(files, "topk")
+
+
+def test_pivots_of_zero_never_reach_lapack(files: dict[str, str]) -> None:
+    for overload in ("linalg_lu_solve", "linalg_lu_solve.out", "linalg_ldl_solve", "linalg_ldl_solve.out"):
+        assert "CheckedOp" not in function(files, overload)
+        assert "launch(record, []" in function(files, overload)
+
+
+def test_outputs_take_the_memory_format_that_the_kernel_gives_them(files: dict[str, str]) -> None:
+    assert "take_memory_format(op.outputs[0], self);" in function(files, "replication_pad2d")
+    assert "take_memory_format(out, self);" in function(files, "replication_pad2d.out")
+    assert "take_memory_format(grad_input, self);" in function(files, "reflection_pad3d_backward.grad_input")
+    assert "take_memory_format" not in function(files, "replication_pad1d")
 
 
 def test_precomputed_arguments_are_left_to_the_cpu_kernel(files: dict[str, str]) -> None:
@@ -161,7 +177,9 @@ def test_devices_are_checked_where_pytorch_checks_them(files: dict[str, str], sc
 
 def test_no_body_captures(files: dict[str, str]) -> None:
     for text in files.values():
-        assert re.findall(r"launch\(record, \[[^\]]", text) == []
+        bodies = re.findall(r"launch(?:<\d>\(|\(record, )\[(.*?)\]", text)
+        assert len(bodies) == len(registrations(text))
+        assert set(bodies) == {""}
 
 
 def test_a_launch_is_left_out_for_what_is_written_by_hand(tmp_path: Path, files: dict[str, str]) -> None:
