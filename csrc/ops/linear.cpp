@@ -1,3 +1,4 @@
+#include "ops/plain.h"
 #include "ops/unstructured.h"
 
 #include <ATen/core/grad_mode.h>
@@ -8,7 +9,6 @@
 #include <ATen/ops/mm_cpu_dispatch.h>
 #include <ATen/ops/sum.h>
 #include <ATen/ops/sum_cpu_dispatch.h>
-#include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/saved_variable.h>
@@ -20,25 +20,14 @@ namespace torchneuron {
 namespace {
 
 // aten::linear is a composite of views, a matrix product and a sum, each with a node of the autograd graph. Here it is
-// one launch forward and one backward, but only where nobody can tell: on tensors that are no subclass, batch or dual
-// number of any kind, and while no dispatch mode looks on. All others get PyTorch's composite.
-
-bool is_plain(const at::Tensor& tensor) {
-  static const uint64_t ordinary =
-      c10::DispatchKeySet({c10::DispatchKey::PrivateUse1, c10::DispatchKey::AutogradPrivateUse1,
-                           c10::DispatchKey::AutocastPrivateUse1, c10::DispatchKey::ADInplaceOrView})
-          .raw_repr();
-  return (tensor.key_set().raw_repr() & ~ordinary) == 0 && tensor.is_privateuseone() &&
-         !tensor._fw_grad(/*level=*/0).defined();
-}
+// one launch forward and one backward, where nobody can tell; all others get PyTorch's composite.
 
 bool runs_as_one_launch(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias) {
   return input.dim() >= 2 && weight.dim() == 2 && at::isFloatingType(input.scalar_type()) && is_plain(input) &&
          is_plain(weight) && input.scalar_type() == weight.scalar_type() && input.device() == weight.device() &&
          input.size(-1) == weight.size(1) && input.numel() > 0 && weight.numel() > 0 &&
          (!bias.defined() || (bias.dim() == 1 && is_plain(bias) && bias.scalar_type() == input.scalar_type() &&
-                              bias.device() == input.device() && bias.size(0) == weight.size(0))) &&
-         !c10::impl::TorchDispatchModeTLS::any_modes_set();
+                              bias.device() == input.device() && bias.size(0) == weight.size(0)));
 }
 
 at::Tensor rows(const at::Tensor& tensor) { return tensor.dim() == 2 ? tensor : tensor.reshape({-1, tensor.size(-1)}); }
@@ -130,7 +119,7 @@ class LinearBackward final : public torch::autograd::Node {
     const at::Tensor input = wanted[1] ? input_.unpack() : at::Tensor();
     const at::Tensor weight = wanted[0] ? weight_.unpack() : at::Tensor();
     if (!at::GradMode::is_enabled() && is_plain(grad) && (!input.defined() || is_plain(input)) &&
-        (!weight.defined() || is_plain(weight)) && !c10::impl::TorchDispatchModeTLS::any_modes_set()) {
+        (!weight.defined() || is_plain(weight))) {
       auto made = launch_backward(grad, input, weight, geometry_, wanted);
       std::move(made.begin(), made.end(), grads.begin());
       return grads;
