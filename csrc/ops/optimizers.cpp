@@ -11,6 +11,7 @@
 #include <torch/library.h>
 
 #include <optional>
+#include <utility>
 #include <vector>
 
 // One launch for an optimiser's step over all its parameters, and for what torch.amp.GradScaler does to them.
@@ -21,33 +22,52 @@ namespace {
 using Views = const std::vector<at::Tensor>&;
 using OptionalTensor = std::optional<at::Tensor>;
 
-// CPU's fused kernels walk through a parameter, its gradient and its state as flat memory. Lends them gradients of the
-// parameters' strides: copies of those that have others, written back at the end, since unscaling changes gradients.
-class GradientsAsParameters {
+// What CPU's fused kernels work on in place of tensors that they would take amiss: copies of some of them, written back
+// at the end.
+class Lent {
  public:
-  GradientsAsParameters(Views parameters, Views gradients) : gradients_(gradients), lent_(gradients) {
-    for (size_t i = 0; i < lent_.size() && i < parameters.size(); ++i) {
-      if (lent_[i].strides() != parameters[i].strides() && lent_[i].numel() > 1) {
-        lent_[i] = at::empty_like(parameters[i], gradients[i].options()).copy_(gradients[i]);
+  Lent(Views originals, std::vector<at::Tensor> tensors) : originals_(originals), tensors_(std::move(tensors)) {}
+  ~Lent() {
+    for (size_t i = 0; i < tensors_.size(); ++i) {
+      if (!tensors_[i].is_same(originals_[i])) {
+        originals_[i].copy_(tensors_[i]);
       }
     }
   }
-  ~GradientsAsParameters() {
-    for (size_t i = 0; i < lent_.size(); ++i) {
-      if (!lent_[i].is_same(gradients_[i])) {
-        gradients_[i].copy_(lent_[i]);
-      }
-    }
-  }
-  GradientsAsParameters(const GradientsAsParameters&) = delete;
-  GradientsAsParameters& operator=(const GradientsAsParameters&) = delete;
+  Lent(const Lent&) = delete;
+  Lent& operator=(const Lent&) = delete;
 
-  Views lent() const { return lent_; }
+  operator at::TensorList() const { return tensors_; }
 
  private:
-  Views gradients_;
-  std::vector<at::Tensor> lent_;
+  Views originals_;
+  std::vector<at::Tensor> tensors_;
 };
+
+// The kernels walk through a parameter, its gradient and its state as flat memory: gradients of the parameters'
+// strides. They are written back since unscaling changes them.
+std::vector<at::Tensor> in_strides_of(Views parameters, Views gradients) {
+  std::vector<at::Tensor> tensors = gradients;
+  for (size_t i = 0; i < tensors.size() && i < parameters.size(); ++i) {
+    if (tensors[i].strides() != parameters[i].strides() && tensors[i].numel() > 1) {
+      tensors[i] = at::empty_like(parameters[i], gradients[i].options()).copy_(gradients[i]);
+    }
+  }
+  return tensors;
+}
+
+Lent lend_gradients(Views parameters, Views gradients) { return {gradients, in_strides_of(parameters, gradients)}; }
+
+// PyTorch 2.13's kernel of SGD updates few of the parameters of half precision and reads their momenta as if they were
+// of float (pytorch/pytorch#191763): it computes with copies in float, as CUDA's does.
+Lent lend_in_float(Views originals, std::vector<at::Tensor> tensors) {
+  for (at::Tensor& tensor : tensors) {
+    if (at::isReducedFloatingType(tensor.scalar_type())) {
+      tensor = tensor.to(at::kFloat);
+    }
+  }
+  return {originals, std::move(tensors)};
+}
 
 void check_state(at::TensorList self, std::initializer_list<at::TensorList> lists) {
   for (const at::TensorList& list : lists) {
@@ -68,10 +88,9 @@ void fused_adam_(
       op,
       [=](Views self, Views grads, Views exp_avgs, Views exp_avg_sqs, Views max_exp_avg_sqs, Views steps,
           const std::decay_t<Rate>& lr, const OptionalTensor& grad_scale, const OptionalTensor& found_inf) {
-        const GradientsAsParameters gradients(self, grads);
         at::cpu::_fused_adam_(
-            self, gradients.lent(), exp_avgs, exp_avg_sqs, max_exp_avg_sqs, steps, lr, beta1, beta2, weight_decay, eps,
-            amsgrad, maximize, grad_scale, found_inf);
+            self, lend_gradients(self, grads), exp_avgs, exp_avg_sqs, max_exp_avg_sqs, steps, lr, beta1, beta2,
+            weight_decay, eps, amsgrad, maximize, grad_scale, found_inf);
       },
       self, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, steps, lr, grad_scale, found_inf);
 }
@@ -88,10 +107,9 @@ void fused_adamw_(
       op,
       [=](Views self, Views grads, Views exp_avgs, Views exp_avg_sqs, Views max_exp_avg_sqs, Views steps,
           const std::decay_t<Rate>& lr, const OptionalTensor& grad_scale, const OptionalTensor& found_inf) {
-        const GradientsAsParameters gradients(self, grads);
         at::cpu::_fused_adamw_(
-            self, gradients.lent(), exp_avgs, exp_avg_sqs, max_exp_avg_sqs, steps, lr, beta1, beta2, weight_decay, eps,
-            amsgrad, maximize, grad_scale, found_inf);
+            self, lend_gradients(self, grads), exp_avgs, exp_avg_sqs, max_exp_avg_sqs, steps, lr, beta1, beta2,
+            weight_decay, eps, amsgrad, maximize, grad_scale, found_inf);
       },
       self, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, steps, lr, grad_scale, found_inf);
 }
@@ -108,10 +126,10 @@ void fused_sgd_(
       op,
       [=](Views self, Views grads, Views momentum_buffers, const std::decay_t<Rate>& lr,
           const OptionalTensor& grad_scale, const OptionalTensor& found_inf) {
-        const GradientsAsParameters gradients(self, grads);
         at::cpu::_fused_sgd_(
-            self, gradients.lent(), momentum_buffers, weight_decay, momentum, lr, dampening, nesterov, maximize,
-            is_first_step, grad_scale, found_inf);
+            lend_in_float(self, self), lend_in_float(grads, in_strides_of(self, grads)),
+            lend_in_float(momentum_buffers, momentum_buffers), weight_decay, momentum, lr, dampening, nesterov,
+            maximize, is_first_step, grad_scale, found_inf);
       },
       self, grads, momentum_buffers, lr, grad_scale, found_inf);
 }
@@ -127,9 +145,8 @@ void fused_adagrad_(
       op,
       [=](Views self, Views grads, Views state_sums, Views steps, const std::decay_t<Rate>& lr,
           const OptionalTensor& grad_scale, const OptionalTensor& found_inf) {
-        const GradientsAsParameters gradients(self, grads);
         at::cpu::_fused_adagrad_(
-            self, gradients.lent(), state_sums, steps, lr, lr_decay, weight_decay, eps, maximize, grad_scale,
+            self, lend_gradients(self, grads), state_sums, steps, lr, lr_decay, weight_decay, eps, maximize, grad_scale,
             found_inf);
       },
       self, grads, state_sums, steps, lr, grad_scale, found_inf);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +22,13 @@ FUSED: list[tuple[type[torch.optim.Optimizer], dict[str, Any]]] = [
     (torch.optim.SGD, {"momentum": 0.9, "dampening": 0.1, "maximize": True}),
     (torch.optim.Adagrad, {}),
     (torch.optim.Adagrad, {"weight_decay": 0.01, "lr_decay": 0.1}),
+]
+# Not SGD in half precision, whose kernel is wrong in PyTorch 2.13: its truth is the rule itself, below.
+FUSED_CASES = [
+    (optimizer, options, dtype)
+    for optimizer, options in FUSED
+    for dtype in (torch.float32, torch.float64, torch.bfloat16)
+    if not (optimizer is torch.optim.SGD and dtype is torch.bfloat16)
 ]
 OTHERS: list[tuple[type[torch.optim.Optimizer], dict[str, Any]]] = [
     (torch.optim.Adam, {}),
@@ -70,8 +78,7 @@ def steps(
     return [p.detach() for p in parameters], [optimizer.state[p] for p in parameters]
 
 
-@pytest.mark.parametrize("optimizer, options", FUSED, ids=name)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("optimizer, options, dtype", FUSED_CASES, ids=name)
 @pytest.mark.parametrize("tensor_lr", [False, True], ids=["lr", "tensor_lr"])
 def test_fused(
     optimizer: type[torch.optim.Optimizer], options: dict[str, Any], dtype: torch.dtype, tensor_lr: bool
@@ -81,15 +88,48 @@ def test_fused(
 
     def make(parameters: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
         lr = torch.tensor(0.02, device=parameters[0].device) if tensor_lr else 0.02
-        return optimizer(parameters, lr=lr, fused=True, **options)
+        made = optimizer(parameters, lr=lr, fused=True, **options)
+        # The constructor reads a tensor's value to check it.
+        torch.neuron.clear_op_tracking()
+        return made
 
     expected = steps(make, dtype, "cpu")
-    torch.neuron.clear_op_tracking()
     actual = steps(make, dtype, DEVICE)
     launched = {n: s.calls for n, s in torch.neuron.get_executed_ops().items()}
     assert not torch.neuron.get_fallback_ops()
     assert launched[f"aten::_fused_{optimizer.__name__.lower()}_"] == 3
     assert_same(actual, expected)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("options", [{}, {"nesterov": True}, {"dampening": 0.1, "maximize": True}], ids=name)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_fused_sgd_in_half_precision(momentum: float, options: dict[str, Any], dtype: torch.dtype) -> None:
+    """Steps in single precision, rounded once for what is stored."""
+    if not momentum and "nesterov" in options:
+        options = {}
+    parameters = make_parameters(dtype, DEVICE)
+    optimizer = torch.optim.SGD(parameters, lr=0.02, momentum=momentum, weight_decay=0.1, fused=True, **options)
+    tolerance = torch.finfo(dtype).eps
+    for step in range(3):
+        gradients = make_gradients(dtype, step)
+        expected = []
+        for parameter, gradient in zip(parameters, gradients):
+            parameter.grad = gradient.to(DEVICE)
+            before = parameter.detach().cpu().double()
+            change = gradient.double() * (-1 if "maximize" in options else 1) + 0.1 * before
+            if momentum:
+                old = optimizer.state[parameter].get("momentum_buffer")
+                kept = 1 - options.get("dampening", 0)
+                buffer = change if old is None else momentum * old.cpu().double() + kept * change
+                change = change + momentum * buffer if "nesterov" in options else buffer
+            expected.append(before - 0.02 * change)
+        torch.neuron.clear_op_tracking()
+        optimizer.step()
+        assert not torch.neuron.get_fallback_ops()
+        for parameter, gradient, value in zip(parameters, gradients, expected):
+            assert torch.equal(parameter.grad.cpu(), gradient)
+            torch.testing.assert_close(parameter.detach().cpu(), value.to(dtype), rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("optimizer, options", OTHERS, ids=name)
@@ -110,7 +150,18 @@ def test_foreach_is_the_cpu_foreach(optimizer: type[torch.optim.Optimizer], opti
     torch.neuron.clear_op_tracking()
     actual, _ = steps(lambda ps: optimizer(ps, foreach=True, **options), torch.float32, DEVICE)
     assert_same(actual, expected)
+    # PyTorch reads the count of steps for ASGD, and for Rprop a mask of the parameter without dimensions.
+    reads = {"aten::_local_scalar_dense"} if optimizer in (torch.optim.ASGD, torch.optim.Rprop) else set()
+    assert torch.neuron.get_fallback_ops().keys() == reads
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.ASGD, torch.optim.Rprop])
+def test_capturable_steps_read_nothing(optimizer: type[torch.optim.Optimizer]) -> None:
+    expected, _ = steps(lambda ps: optimizer(ps, foreach=True), torch.float32, "cpu")
+    torch.neuron.clear_op_tracking()
+    actual, _ = steps(lambda ps: optimizer(ps, foreach=True, capturable=True), torch.float32, DEVICE)
     assert not torch.neuron.get_fallback_ops()
+    assert_same(actual, expected, rtol=2e-6, atol=2e-6)
 
 
 @pytest.mark.parametrize("optimizer", [torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD, torch.optim.RMSprop])
@@ -151,7 +202,7 @@ def test_fused_with_gradients_of_other_strides() -> None:
         gradient = torch.randn(4, 3, 5, 5).to(memory_format=layout)
         results = []
         for device in ("cpu", DEVICE):
-            p = torch.nn.Parameter(parameter.detach().to(device))
+            p = torch.nn.Parameter(parameter.detach().clone().to(device))
             p.grad = gradient.to(device)
             # The loop over the parameters is right for all strides.
             torch.optim.AdamW([p], lr=0.1, **({"fused": True} if device == DEVICE else {})).step()
@@ -167,7 +218,8 @@ def test_state_moves_between_devices() -> None:
     trained.step()
     device = [torch.nn.Parameter(p.detach().to(DEVICE)) for p in cpu]
     resumed = torch.optim.AdamW(device, lr=0.02)
-    resumed.load_state_dict(trained.state_dict())
+    # Else both would count the same steps: the counters stay on the CPU, where loading shares them.
+    resumed.load_state_dict(copy.deepcopy(trained.state_dict()))
     for on_cpu, on_device, gradient in zip(cpu, device, make_gradients(torch.float32, 1)):
         on_cpu.grad, on_device.grad = gradient, gradient.to(DEVICE)
     trained.step()
