@@ -105,8 +105,13 @@ void Sub::scalar(at::Tensor& out, const at::Tensor& self, const at::Scalar& othe
 void Mul::tensor(at::Tensor& out, const at::Tensor& self, const at::Tensor& other, const at::Scalar&) {
   at::cpu::mul_out(out, self, other);
 }
+// In place, at::mul_(tensor, scalar) multiplies the other way round, and half precision then rounds the scalar first.
 void Mul::scalar(at::Tensor& out, const at::Tensor& self, const at::Scalar& other, const at::Scalar&) {
-  at::cpu::mul_out(out, self, wrapped(other));
+  if (out.is_same(self)) {
+    at::cpu::mul_out(out, wrapped(other), self);
+  } else {
+    at::cpu::mul_out(out, self, wrapped(other));
+  }
 }
 void Div::tensor(at::Tensor& out, const at::Tensor& self, const at::Tensor& other, const at::Scalar&) {
   at::cpu::div_out(out, self, other);
@@ -247,7 +252,12 @@ std::vector<at::Tensor> scalar_to_powers(const at::Scalar& self, at::TensorList 
   if (!fits_one_launch({exponent}, {self})) {
     return at::compositeexplicitautograd::_foreach_pow(self, exponent);
   }
-  auto out = results_like(exponent);
+  // at::pow(scalar, tensor) gives contiguous results.
+  std::vector<at::Tensor> out;
+  out.reserve(exponent.size());
+  for (const at::Tensor& tensor : exponent) {
+    out.push_back(new_tensor(tensor, tensor.sizes(), tensor.scalar_type()));
+  }
   launch_scalars(
       op,
       [](at::Tensor& out, const at::Tensor& exponent, const at::Scalar& self, const at::Scalar&) {

@@ -64,9 +64,9 @@ def test_binary(name: str, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("name", ["add", "mul", "div"])
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_a_single_tensor_for_all(name: str, dtype: torch.dtype) -> None:
-    check_form(name, tensors(dtype), torch.tensor(0.3, dtype=dtype))
-    if name == "add":
-        check_form(name, tensors(dtype), torch.tensor(0.3, dtype=dtype), alpha=2)
+    # Without alpha, Python's arguments of add fit the overload for a number, which reads the tensor.
+    for alpha in ({"alpha": 1}, {"alpha": 2}) if name == "add" else ({},):
+        check_form(name, tensors(dtype), torch.tensor(0.3, dtype=dtype), **alpha)
     # The tensor may stay on the CPU.
     for self, other in ((tensors(dtype), torch.tensor(0.3, dtype=dtype)),):
         expected = getattr(torch, f"_foreach_{name}")(self, other)
