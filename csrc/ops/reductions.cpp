@@ -42,10 +42,10 @@ class Silence {
   c10::WarningUtils::WarningHandlerGuard guard_{&handler_};
 };
 
-// `name`: of the operator in warnings, "std" or "var_mean".
-void check_variance(const char* name, const at::Tensor& self, Dims dims, Correction correction) {
+// `names`: of the operators in the error, "std and var"; `name`: of the one in the warning, "std".
+void check_variance(const char* names, const char* name, const at::Tensor& self, Dims dims, Correction correction) {
   TORCH_CHECK(
-      at::isFloatingType(self.scalar_type()) || at::isComplexType(self.scalar_type()), name,
+      at::isFloatingType(self.scalar_type()) || at::isComplexType(self.scalar_type()), names,
       " only support floating point and complex dtypes");
   const auto mask = at::native::make_dim_mask(dims, self.dim());
   const int64_t kept = c10::multiply_integers(at::native::shape_from_dim_mask(self, mask, /*keepdim=*/false));
@@ -62,7 +62,7 @@ template <typename Names>
 struct VarianceMeta : ShapeMeta {
   void meta(const at::Tensor& self, Dims dims, Correction correction, bool keepdim) {
     const at::ScalarType real = c10::toRealValueType(self.scalar_type());
-    check_variance(Names::kWarning, self, dims, correction);
+    check_variance("std and var", Names::kWarning, self, dims, correction);
     const at::Tensor& out = maybe_get_output();
     at::meta::resize_reduction(*this, self, dims, keepdim, out.defined() ? out.scalar_type() : real);
   }
@@ -96,7 +96,7 @@ struct Var {
 template <typename Names>
 struct VarianceAndMeanMeta : ShapeMeta {
   void meta(const at::Tensor& self, Dims dims, Correction correction, bool keepdim) {
-    check_variance(Names::kWarning, self, dims, correction);
+    check_variance(Names::kWarning, Names::kWarning, self, dims, correction);
     const auto mask = at::native::make_dim_mask(dims, self.dim());
     const auto shape = at::native::shape_from_dim_mask(self, mask, keepdim);
     set(self, shape, c10::toRealValueType(self.scalar_type()), 0);
@@ -133,7 +133,7 @@ struct VarMean {
 
 struct NansumMeta : ShapeMeta {
   void meta(const at::Tensor& self, Dims dims, bool keepdim, OptionalDtype dtype) {
-    TORCH_CHECK(!self.is_complex(), "nansum does not support complex inputs");
+    TORCH_CHECK(!self.is_complex(), "nansum on CPU does not support complex inputs");
     const at::Tensor& out = maybe_get_output();
     const at::ScalarType promoted = at::native::get_dtype_from_self(self, dtype, /*promote_integers=*/true);
     at::meta::resize_reduction(*this, self, dims, keepdim, out.defined() ? out.scalar_type() : promoted);
@@ -201,7 +201,7 @@ struct CountNonzero {
 
 struct TraceMeta : ShapeMeta {
   void meta(const at::Tensor& self) {
-    TORCH_CHECK(self.dim() == 2, "trace: expected a matrix");
+    TORCH_CHECK(self.dim() == 2, "trace: expected a matrix, but got tensor with dim ", self.dim());
     set(self, {}, at::native::get_dtype_from_self(self, std::nullopt, /*promote_integers=*/true));
   }
 };
