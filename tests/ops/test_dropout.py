@@ -24,15 +24,17 @@ def numbers_of_the_device() -> Iterator[None]:
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
 def test_kept_values_are_scaled_and_their_share_is_right(dtype: torch.dtype, p: float) -> None:
     n = 200_000
-    x = torch.linspace(1, 2, n, device=DEVICE).to(dtype).requires_grad_()
+    # native_dropout is not differentiable for complex numbers in PyTorch.
+    x = torch.linspace(1, 2, n, device=DEVICE).to(dtype).requires_grad_(not dtype.is_complex)
     y = F.dropout(x, p)
-    y.sum().backward()
     kept = (y != 0).cpu()
     assert abs(kept.double().mean().item() - (1 - p)) < 5 * math.sqrt(p * (1 - p) / n)
     factor = torch.tensor(1 / (1 - p), dtype=torch.float64)
     expected = x.detach().cpu().to(torch.complex128 if dtype.is_complex else torch.float64) * factor * kept
     torch.testing.assert_close(y.detach().cpu(), expected.to(dtype))
-    torch.testing.assert_close(x.grad.cpu(), (factor * kept).to(dtype))
+    if x.requires_grad:
+        y.sum().backward()
+        torch.testing.assert_close(x.grad.cpu(), (factor * kept).to(dtype))
 
 
 def test_one_launch_forward_and_one_backward() -> None:
