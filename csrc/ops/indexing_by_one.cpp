@@ -104,11 +104,13 @@ void check_fill_value(const at::Tensor& /*self*/, const at::Tensor& value) {
       " dimension(s).");
 }
 
-// Raises CPU's error unless `mask` has sizes that expand to those of `self`.
-void check_expands(const char* op, const at::Tensor& self, const at::Tensor& mask) {
-  if (mask.sizes() != self.sizes()) {
-    at::expand_inplace(self, mask, op);
+void check_fill_sizes(const at::Tensor& self, const at::Tensor& mask) {
+  if (!at::is_expandable_to(mask.sizes(), self.sizes())) {
+    ask_cpu([](const at::Tensor& t, const at::Tensor& m) { return t.masked_fill_(m, 0); }, self, mask);
   }
+}
+
+void warn_if_expanded(const char* op, const at::Tensor& self) {
   if (at::has_internal_overlap(self) == at::MemOverlap::Yes) {
     TORCH_WARN(
         "Use of ", op,
@@ -120,7 +122,8 @@ void check_expands(const char* op, const at::Tensor& self, const at::Tensor& mas
 at::Tensor& masked_fill_scalar_(at::Tensor& self, const at::Tensor& mask, const at::Scalar& value) {
   static OpRecord& op = op_record("aten::masked_fill_.Scalar");
   check_mask(self, mask);
-  check_expands("masked_fill_", self, mask);
+  check_fill_sizes(self, mask);
+  warn_if_expanded("masked_fill_", self);
   check_fill_value(self, value);
   launch(
       op,
@@ -133,7 +136,8 @@ at::Tensor& masked_fill_tensor_(at::Tensor& self, const at::Tensor& mask, const 
   static OpRecord& op = op_record("aten::masked_fill_.Tensor");
   check_fill_value(self, value);
   check_mask(self, mask);
-  check_expands("masked_fill_", self, mask);
+  check_fill_sizes(self, mask);
+  warn_if_expanded("masked_fill_", self);
   launch(
       op,
       [](const at::Tensor& self, const at::Tensor& mask, const at::Tensor& value) { self.masked_fill_(mask, value); },
@@ -165,11 +169,15 @@ at::Tensor& masked_scatter_(at::Tensor& self, const at::Tensor& mask, const at::
       "masked_scatter: expected self and source to have same dtypes but got", self.scalar_type(), " and ",
       source.scalar_type());
   TORCH_CHECK(
-      mask.dtype() == at::kBool, "masked_scatter_ only supports boolean masks, but got mask with dtype ", mask.dtype());
+      mask.scalar_type() == at::kBool, "masked_scatter_ only supports boolean masks, but got mask with dtype ",
+      mask.scalar_type());
   TORCH_CHECK(
       self.device() == mask.device() && self.device() == source.device(),
       "expected self, mask and source to be on the same device");
-  check_expands("masked_scatter_", self, mask);
+  if (mask.sizes() != self.sizes()) {
+    at::expand_inplace(self, mask, "masked_scatter_");
+  }
+  warn_if_expanded("masked_scatter_", self);
   launch(
       op,
       [](const at::Tensor& self, const at::Tensor& mask, const at::Tensor& source) {

@@ -39,7 +39,8 @@ READS: dict[str, Callable[..., Any]] = {
 @pytest.mark.parametrize("name", READS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex64])
 def test_reads(name: str, dtype: torch.dtype) -> None:
-    compare(READS[name], X.to(dtype), ROWS, COLUMNS)
+    waits = name.startswith("zero_dim")  # PyTorch reads an index without dimensions, on every device
+    compare(READS[name], X.to(dtype), ROWS, COLUMNS, waits=waits)
 
 
 @pytest.mark.parametrize(
@@ -48,7 +49,7 @@ def test_reads(name: str, dtype: torch.dtype) -> None:
         lambda x, m: x[:, m],
         lambda x, m: x[x > 10],
         lambda x, m: x[:, m, 0],
-        lambda x, m: x[torch.tensor([1, 0], device=x.device), m[:2]],
+        lambda x, m: x[torch.tensor([1, 0], device=x.device), m],
         lambda x, m: x[:, m & ~m],
         lambda x, m: torch.masked_select(x, x > 30),
         lambda x, m: (x > 7).nonzero(),
@@ -76,7 +77,7 @@ WRITES: dict[str, Callable[..., Any]] = {
     ),
     "mask": lambda x, i, j: x.__setitem__(x > 20, 0),
     "mask_of_rows": lambda x, i, j: x.__setitem__((slice(None), x[0, :, 0, 0] > 10), -1),
-    "mask_and_tensor": lambda x, i, j: x.__setitem__((i[:2], x[:2, 0, 0, 0] > -1), 5),
+    "mask_and_tensor": lambda x, i, j: x.__setitem__((i[:2], x[0, :, 0, 0] > 10), 5),
     "mask_with_values": lambda x, i, j: x.__setitem__(x > 100, torch.arange(19.0, device=x.device)),
     "accumulate": lambda x, i, j: x.index_put_((i,), x[0] * 0 + 1, accumulate=True),
     "accumulate_two": lambda x, i, j: x.index_put_((i, j), torch.ones(3, 4, 5, device=x.device), accumulate=True),
@@ -174,7 +175,7 @@ def test_no_memory_is_shared_by_target_and_values() -> None:
         lambda x, i: x.index_select(-1, i.int()),
         lambda x, i: x.transpose(0, 3).index_select(1, i),
         lambda x, i: x.index_select(1, i[0]),
-        lambda x, i: x[0, 0, 0, 0].index_select(0, i[1:2]),
+        lambda x, i: x[0, 0, 0, 0].index_select(0, i[:1]),
         lambda x, i: x.index_select(2, i[:0]),
         lambda x, i: torch.index_select(x, 0, i, out=x.new_empty(3, 3, 4, 5)),
         lambda x, i: x.take(i * 7),

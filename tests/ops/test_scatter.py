@@ -31,7 +31,7 @@ INDEX = torch.randint(0, 3, (3, 4, 5), generator=torch.Generator().manual_seed(0
         lambda x, i: x.scatter_reduce_(1, i, x * 2, "amax"),
         lambda x, i: x.scatter_reduce(1, i, x * 2, "prod"),
         lambda x, i: x.scatter(0, i[:1], 2.0, reduce="multiply"),
-        lambda x, i: x.diagonal_scatter(torch.ones(3, 5, device=x.device), 0, 0, 1),
+        lambda x, i: x.diagonal_scatter(torch.ones(5, 3, device=x.device), 0, 0, 1),
         lambda x, i: x.select_scatter(torch.ones(3, 5, device=x.device), 1, 2),
         lambda x, i: x.slice_scatter(torch.ones(3, 2, 5, device=x.device), 1, 1, 3),
         lambda x, i: torch.nn.functional.one_hot(i[0], 3),
@@ -58,7 +58,12 @@ def test_no_waiting(function: Callable[..., Any]) -> None:
 def test_gradients() -> None:
     def gradients(x: Tensor, i: Tensor) -> tuple[Tensor, ...]:
         x = x.detach().requires_grad_()
-        y = x.gather(1, i).pow(2).sum() + x.scatter_add(0, i, x * 3).sum() + x.select(1, 2).sum() + x[:, 1:3].prod()
+        y = (
+            x.gather(1, i).pow(2).sum()
+            + x.scatter_add(0, i, x * 3).sum()
+            + x.select(1, 2).sum()
+            + x[:, 1:3].pow(3).sum()
+        )
         return torch.autograd.grad(y, x)
 
     compare(gradients, SOURCE / 30, INDEX, rtol=1e-6)
