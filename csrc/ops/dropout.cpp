@@ -109,7 +109,7 @@ std::tuple<at::Tensor, at::Tensor> native_dropout(const at::Tensor& input, doubl
           const at::Tensor& input, const at::Tensor& out, const at::Tensor& mask, const PhiloxCursor& cursor) {
         drop_and_copy(input, out, mask, cursor.key(), keep, factor);
       },
-      input, out, mask, generator_or_default(std::nullopt, input.device().index()).draw(input.numel()));
+      input, out, mask, generator_or_default(std::nullopt, input.device()).draw(input.numel()));
   return {std::move(out), std::move(mask)};
 }
 

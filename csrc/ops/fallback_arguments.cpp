@@ -112,7 +112,7 @@ c10::IValue FallbackArguments::view_of(const c10::IValue& value) {
     return c10::Device(c10::kCPU);
   }
   if (value.isGenerator() && value.toGenerator().device().type() == kNeuron) {
-    return generator_or_default(value.toGenerator(), device_).cpu_generator();
+    return generator_or_default(value.toGenerator(), c10::Device(kNeuron, device_)).cpu_generator();
   }
   return value;
 }

@@ -126,7 +126,7 @@ struct Bernoulli {
         [](const at::Tensor& t, const at::Tensor& probabilities, const PhiloxCursor& cursor) {
           fill_bernoulli(t, cursor.key(), probabilities);
         },
-        self, p.expand(self.sizes()), generator_or_default(generator, self.device().index()).draw(self.numel()));
+        self, p.expand(self.sizes()), generator_or_default(generator, self.device()).draw(self.numel()));
   }
 };
 

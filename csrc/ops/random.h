@@ -36,7 +36,7 @@ template <typename Fill>
 void launch_draw(OpRecord& op, const at::Tensor& self, const std::optional<at::Generator>& generator, Fill fill) {
   launch(
       op, [fill](const at::Tensor& target, const PhiloxCursor& cursor) { fill(target, cursor.key()); }, self,
-      generator_or_default(generator, self.device().index()).draw(self.numel()));
+      generator_or_default(generator, self.device()).draw(self.numel()));
 }
 
 // The rest is for match_cpu_random(): CPU's own kernels draw, from the CPU generator that belongs to `generator`. In a
@@ -49,7 +49,7 @@ inline bool capturing(const at::Tensor& self) { return current_stream(self.devic
 template <typename Draw>
 at::Tensor& draw_on_cpu(
     OpRecord& op, at::Tensor& self, const std::optional<at::Generator>& generator, const Draw& draw) {
-  const at::Generator cpu = generator_or_default(generator, self.device().index()).cpu_generator();
+  const at::Generator cpu = generator_or_default(generator, self.device()).cpu_generator();
   if (capturing(self)) {
     launch(op, [draw](at::Tensor target, const at::Generator& source) { draw(target, source); }, self, cpu);
     return self;
@@ -67,7 +67,7 @@ void run_cpu_draw(
     OpRecord& op, const std::optional<at::Generator>& generator, const Draw& draw, const at::Tensor& self,
     const Tensors&... others) {
   const c10::DeviceIndex device = self.device().index();
-  const at::Generator cpu = generator_or_default(generator, device).cpu_generator();
+  const at::Generator cpu = generator_or_default(generator, self.device()).cpu_generator();
   if (capturing(self)) {
     launch(op, draw, self, others..., cpu);
     return;

@@ -99,7 +99,7 @@ at::Tensor poisson(const at::Tensor& rate, OptionalGenerator generator) {
           });
         });
       },
-      rate, out, generator_or_default(generator, rate.device().index()).draw(rate.numel()));
+      rate, out, generator_or_default(generator, rate.device()).draw(rate.numel()));
   return out;
 }
 
@@ -140,7 +140,7 @@ at::Tensor binomial(const at::Tensor& count, const at::Tensor& probability, Opti
           });
         });
       },
-      count, probability, out, generator_or_default(generator, count.device().index()).draw(out.numel()));
+      count, probability, out, generator_or_default(generator, count.device()).draw(out.numel()));
   return out;
 }
 
@@ -169,7 +169,7 @@ at::Tensor standard_gamma(const at::Tensor& alpha, OptionalGenerator generator) 
           });
         });
       },
-      alpha, out, generator_or_default(generator, alpha.device().index()).draw(alpha.numel()));
+      alpha, out, generator_or_default(generator, alpha.device()).draw(alpha.numel()));
   return out;
 }
 
@@ -200,7 +200,7 @@ at::Tensor sample_dirichlet(const at::Tensor& alpha, OptionalGenerator generator
           out.copy_(share.clamp(std::numeric_limits<scalar_t>::min(), std::nextafter(scalar_t(1), scalar_t(0))));
         });
       },
-      alpha, out, generator_or_default(generator, alpha.device().index()).draw(alpha.numel()));
+      alpha, out, generator_or_default(generator, alpha.device()).draw(alpha.numel()));
   return out;
 }
 

@@ -161,7 +161,7 @@ at::Tensor& multinomial_out(
     return out;
   }
   const bool race = !replacement || samples == 1;
-  NeuronGeneratorImpl& source = generator_or_default(generator, self.device().index());
+  NeuronGeneratorImpl& source = generator_or_default(generator, self.device());
   launch(
       op,
       [race](const at::Tensor& self, const at::Tensor& out, const PhiloxCursor& cursor) {
@@ -289,7 +289,7 @@ at::Tensor& rrelu_with_noise_out(
       [=](const at::Tensor& self, const at::Tensor& noise, const at::Tensor& out, const PhiloxCursor& cursor) {
         rectify(self, noise, out, from, to, cursor.key());
       },
-      self, noise, out, generator_or_default(generator, self.device().index()).draw(self.numel()));
+      self, noise, out, generator_or_default(generator, self.device()).draw(self.numel()));
   return out;
 }
 

@@ -280,9 +280,11 @@ at::Generator make_generator(c10::DeviceIndex device) {
   return at::make_generator<NeuronGeneratorImpl>(device);
 }
 
-NeuronGeneratorImpl& generator_or_default(const std::optional<at::Generator>& generator, c10::DeviceIndex device) {
+NeuronGeneratorImpl& generator_or_default(const std::optional<at::Generator>& generator, c10::Device device) {
+  TORCH_CHECK(
+      device.type() == kNeuron, "Expected a '", device.type(), "' device type for generator but found '", kNeuron, "'");
   if (!generator.has_value() || !generator->defined()) {
-    return *default_generator(device).get<NeuronGeneratorImpl>();
+    return *default_generator(device.index()).get<NeuronGeneratorImpl>();
   }
   return *at::check_generator<NeuronGeneratorImpl>(generator);
 }

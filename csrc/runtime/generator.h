@@ -102,9 +102,9 @@ class NeuronGeneratorImpl final : public c10::GeneratorImpl {
 const at::Generator& default_generator(c10::DeviceIndex device = -1);
 // A new generator with PyTorch's default seed.
 at::Generator make_generator(c10::DeviceIndex device = -1);
-// `generator` if it is given and of `neuron`, the default one of `device` if it is not given. Throws for another
-// device's.
-NeuronGeneratorImpl& generator_or_default(const std::optional<at::Generator>& generator, c10::DeviceIndex device);
+// What a draw into memory of `device` draws from: `generator` if it is given, else the default one of `device`. Throws
+// unless both are of `neuron`: since a generator takes part in the dispatch, one of neuron brings CPU tensors here.
+NeuronGeneratorImpl& generator_or_default(const std::optional<at::Generator>& generator, c10::Device device);
 
 // While on, random operators draw with the CPU's own algorithm and from cpu_generator(), in the order of their calls.
 bool match_cpu_random() noexcept;

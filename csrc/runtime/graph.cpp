@@ -15,7 +15,9 @@ c10::MempoolId_t new_pool_id() {
   return {next.fetch_add(1), 0};
 }
 
-NeuronGeneratorImpl& generator_of(c10::DeviceIndex device) { return generator_or_default(std::nullopt, device); }
+NeuronGeneratorImpl& generator_of(c10::DeviceIndex device) {
+  return generator_or_default(std::nullopt, c10::Device(kNeuron, device));
+}
 
 }  // namespace
 
