@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
+from torch.overrides import TorchFunctionMode
 
 DEVICE = "neuron"
 
@@ -22,11 +25,49 @@ def test_dlpack_shares_the_memory() -> None:
     assert by_protocol.tolist() == [[9, 3], [1, 4], [2, 5]]
 
 
+def test_dlpack_copies_where_it_is_asked_to() -> None:
+    x = torch.arange(6.0, device="neuron:1").view(2, 3).t()
+    for y in (
+        torch.from_dlpack(x, copy=True),
+        torch.from_dlpack(x, device="neuron:0"),
+        torch.from_dlpack(x, device="cpu"),
+        torch.from_dlpack(x.cpu(), device="neuron:1"),
+        torch.from_dlpack(x.cpu().numpy(), device=DEVICE),
+    ):
+        assert y.data_ptr() != x.data_ptr() and y.tolist() == x.tolist()
+    assert torch.from_dlpack(x, device="cpu").device.type == "cpu"
+    assert torch.from_dlpack(x, device="neuron:1", copy=False).data_ptr() == x.data_ptr()
+    with pytest.raises(ValueError, match="without copying"):
+        torch.from_dlpack(x, device="cpu", copy=False)
+    with pytest.raises(BufferError, match="require gradient"):
+        torch.from_dlpack(torch.ones(2, device=DEVICE, requires_grad=True))
+
+
 def test_dlpack_names_a_device_that_is_not_the_cpu() -> None:
-    kind, index = torch.ones(1, device="neuron:1").__dlpack_device__()
-    assert (int(kind), index) == (12, 1)  # kDLExtDev
-    with pytest.raises((BufferError, RuntimeError, TypeError)):
-        np.from_dlpack(torch.ones(1, device=DEVICE))
+    class Subclass(torch.Tensor):
+        pass
+
+    x = torch.ones(1, device="neuron:1")
+    for tensor in (x, x.as_subclass(Subclass)):
+        kind, index = tensor.__dlpack_device__()
+        assert (int(kind), index) == (12, 1)  # kDLExtDev
+    assert torch.ones(1).__dlpack_device__() == (1, 0)
+    with pytest.raises(RuntimeError, match="Unsupported device"):
+        np.from_dlpack(x)
+    assert np.from_dlpack(x, device="cpu").tolist() == [1]
+
+
+def test_dlpack_asks_those_that_override_functions() -> None:
+    asked = []
+
+    class Mode(TorchFunctionMode):
+        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            asked.append(function)
+            return function(*args, **(kwargs or {}))
+
+    with Mode():
+        torch.ones(1, device=DEVICE).__dlpack_device__()
+    assert torch.Tensor.__dlpack_device__ in asked
 
 
 def test_numpy_needs_a_copy_to_the_host() -> None:
