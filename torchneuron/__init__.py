@@ -55,13 +55,14 @@ def _register() -> None:
     # Before the extension: it registers kernels for the device, whose name then stands in their errors.
     torch.utils.rename_privateuse1_backend("neuron")
     from . import neuron
-    from .neuron import dlpack, sharing
+    from .neuron import dlpack, fake_tensors, sharing
 
     torch._register_device_module("neuron", neuron)
     for name in neuron.SUBMODULES:
         sys.modules[f"torch.neuron.{name}"] = getattr(neuron, name)
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
     dlpack.register()
+    fake_tensors.register()
     sharing.register()
     _offer_torch_neuronx()
 
