@@ -2,6 +2,7 @@
 
 #include "engine/launch.h"
 #include "ops/factories.h"
+#include "ops/sparse_parts.h"
 #include "runtime/allocator.h"
 #include "runtime/generator.h"
 
@@ -126,6 +127,11 @@ at::Tensor FallbackArguments::view_of(const at::Tensor& tensor) {
       return mapped.view;
     }
   }
+  if (tensor.layout() != c10::kStrided) {
+    at::Tensor view = with_parts(tensor, c10::kCPU, [this](const at::Tensor& part) { return view_of(part); });
+    mapped_.push_back({tensor, view, nullptr});
+    return view;
+  }
   at::Tensor view = cpu_view(tensor);
   // Tensors on one storage get views on one storage, and a kernel may resize its output.
   c10::StorageImpl* device_storage = tensor.storage().unsafeGetStorageImpl();
@@ -144,6 +150,10 @@ at::Tensor FallbackArguments::view_of(const at::Tensor& tensor) {
 
 void FallbackArguments::propagate_resizes() {
   for (Mapped& mapped : mapped_) {
+    if (mapped.tensor.layout() != c10::kStrided) {
+      set_parts(mapped.tensor, mapped.view, [this](const at::Tensor& part) { return to_device(part); });
+      continue;
+    }
     c10::TensorImpl& from = *mapped.view.unsafeGetTensorImpl();
     c10::TensorImpl& to = *mapped.tensor.unsafeGetTensorImpl();
     c10::StorageImpl* kernel_storage = from.unsafe_storage().unsafeGetStorageImpl();
@@ -174,13 +184,17 @@ c10::IValue FallbackArguments::to_device(const c10::IValue& result) {
 }
 
 at::Tensor FallbackArguments::to_device(const at::Tensor& result) {
-  if (!result.defined() || !result.is_cpu() || result.layout() != c10::kStrided) {
+  if (!result.defined() || !result.is_cpu()) {
     return result;
   }
   for (const Mapped& mapped : mapped_) {
     if (mapped.view.is_same(result)) {
       return mapped.tensor;
     }
+  }
+  if (result.layout() != c10::kStrided) {
+    return with_parts(
+        result, c10::Device(kNeuron, device_), [this](const at::Tensor& part) { return to_device(part); });
   }
   c10::StorageImpl* kernel_storage = result.storage().unsafeGetStorageImpl();
   auto known = std::find_if(storages_.begin(), storages_.end(), [&](const auto& pair) {

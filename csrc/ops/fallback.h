@@ -1,0 +1,38 @@
+#pragma once
+
+#include "engine/launch.h"
+#include "ops/fallback_arguments.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+
+#include <algorithm>
+
+namespace torchneuron {
+
+// Waits for the stream and runs the kernel that the dispatched overload has for `kCpuKey` on views of device memory.
+// What the kernel allocates, outputs included, is device memory, so nothing is copied.
+template <c10::DispatchKey kCpuKey>
+void run_cpu_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      op.hasComputedKernelForDispatchKey(kCpuKey), "Could not run '", op.operator_name(),
+      "' with arguments from the 'neuron' backend: the operator has neither a kernel for it nor one for 'cpu'.");
+  const auto arguments = static_cast<ptrdiff_t>(op.schema().arguments().size());
+  FallbackArguments views(op.schema(), torch::jit::last(*stack, arguments));
+  std::transform(stack->end() - arguments, stack->end(), stack->end() - arguments, [&](const c10::IValue& argument) {
+    return views.view_of(argument);
+  });
+  const c10::OperatorName& name = op.operator_name();
+  OpRecord& record = op_record(name.overload_name.empty() ? name.name : name.name + "." + name.overload_name);
+  run_blocking(views.device(), record, [&] {
+    DeviceAllocationScope device_memory_only(current_stream(views.device()));
+    op.redispatchBoxed(c10::DispatchKeySet(kCpuKey), stack);
+  });
+  views.propagate_resizes();
+  const auto results = static_cast<ptrdiff_t>(op.schema().returns().size());
+  std::transform(stack->end() - results, stack->end(), stack->end() - results, [&](const c10::IValue& result) {
+    return views.to_device(result);
+  });
+}
+
+}  // namespace torchneuron
