@@ -180,24 +180,37 @@ struct BoundTask {
   }
 };
 
+// A lambda without captures as a function pointer, so that all launches with the same arguments share one
+// instantiation.
+template <typename Body>
+auto plain_body(Body body) {
+  if constexpr (requires { +body; }) {
+    return +body;
+  } else {
+    return body;
+  }
+}
+
+// `stream` is null for the current stream of the first device tensor's device.
+template <typename Body, typename... Args>
+void capture_and_submit(Stream* stream, OpRecord& op, Body body, const Args&... args) {
+  using Captured = std::tuple<decltype(capture(args))...>;
+  BoundTask<Body, Captured> task{std::move(body), Captured{capture(args)...}};
+  Footprint footprint;
+  std::apply([&](const auto&... kept) { (footprint.add(kept), ...); }, task.captured);
+  submit(stream != nullptr ? *stream : launch_stream(footprint.device), op, footprint.held_bytes, std::move(task));
+}
+
 }  // namespace detail
 
 template <typename Body, typename... Args>
 void launch(OpRecord& op, Body body, const Args&... args) {
-  using Captured = std::tuple<decltype(detail::capture(args))...>;
-  detail::BoundTask<Body, Captured> task{std::move(body), Captured{detail::capture(args)...}};
-  detail::Footprint footprint;
-  std::apply([&](const auto&... kept) { (footprint.add(kept), ...); }, task.captured);
-  detail::submit(detail::launch_stream(footprint.device), op, footprint.held_bytes, std::move(task));
+  detail::capture_and_submit(nullptr, op, detail::plain_body(std::move(body)), args...);
 }
 
 template <typename Body, typename... Args>
 void launch_on(Stream& stream, OpRecord& op, Body body, const Args&... args) {
-  using Captured = std::tuple<decltype(detail::capture(args))...>;
-  detail::BoundTask<Body, Captured> task{std::move(body), Captured{detail::capture(args)...}};
-  detail::Footprint footprint;
-  std::apply([&](const auto&... kept) { (footprint.add(kept), ...); }, task.captured);
-  detail::submit(stream, op, footprint.held_bytes, std::move(task));
+  detail::capture_and_submit(&stream, op, detail::plain_body(std::move(body)), args...);
 }
 
 template <typename Body>

@@ -54,7 +54,8 @@ TORCHNEURON_FAMILY(Addcdiv, addcdiv);
 #undef TORCHNEURON_FAMILY
 
 template <typename Family>
-std::vector<at::Tensor> scalar_form(at::TensorList self, at::TensorList a, at::TensorList b, const at::Scalar& value) {
+std::vector<at::Tensor> ternary_scalar_form(
+    at::TensorList self, at::TensorList a, at::TensorList b, const at::Scalar& value) {
   static OpRecord& op = op_record(std::string(Family::kName) + ".Scalar");
   at::native::check_foreach_api_restrictions(self, a, b);
   if (!fits_one_launch({self, a, b}, {value})) {
@@ -66,7 +67,7 @@ std::vector<at::Tensor> scalar_form(at::TensorList self, at::TensorList a, at::T
 }
 
 template <typename Family>
-void scalar_form_(at::TensorList self, at::TensorList a, at::TensorList b, const at::Scalar& value) {
+void ternary_scalar_form_(at::TensorList self, at::TensorList a, at::TensorList b, const at::Scalar& value) {
   static OpRecord& op = op_record(std::string(Family::kName) + "_.Scalar");
   at::native::check_foreach_api_restrictions(self, a, b);
   if (!fits_one_launch({self, a, b}, {value})) {
@@ -76,7 +77,7 @@ void scalar_form_(at::TensorList self, at::TensorList a, at::TensorList b, const
 }
 
 template <typename Family>
-std::vector<at::Tensor> scalar_list_form(
+std::vector<at::Tensor> ternary_scalar_list_form(
     at::TensorList self, at::TensorList a, at::TensorList b, at::ArrayRef<at::Scalar> values) {
   static OpRecord& op = op_record(std::string(Family::kName) + ".ScalarList");
   at::native::check_foreach_api_restrictions(self, a, b, values);
@@ -89,7 +90,8 @@ std::vector<at::Tensor> scalar_list_form(
 }
 
 template <typename Family>
-void scalar_list_form_(at::TensorList self, at::TensorList a, at::TensorList b, at::ArrayRef<at::Scalar> values) {
+void ternary_scalar_list_form_(
+    at::TensorList self, at::TensorList a, at::TensorList b, at::ArrayRef<at::Scalar> values) {
   static OpRecord& op = op_record(std::string(Family::kName) + "_.ScalarList");
   at::native::check_foreach_api_restrictions(self, a, b, values);
   if (!fits_one_launch({self, a, b}, values)) {
@@ -100,14 +102,15 @@ void scalar_list_form_(at::TensorList self, at::TensorList a, at::TensorList b, 
 
 // The scalars come in a tensor, which PyTorch wants on the CPU.
 template <typename Family>
-std::vector<at::Tensor> tensor_form(at::TensorList self, at::TensorList a, at::TensorList b, const at::Tensor& values) {
-  return scalar_list_form<Family>(
+std::vector<at::Tensor> ternary_tensor_form(
+    at::TensorList self, at::TensorList a, at::TensorList b, const at::Tensor& values) {
+  return ternary_scalar_list_form<Family>(
       self, a, b, at::native::convert_tensor_to_scalar_list(values, static_cast<int64_t>(self.size())));
 }
 
 template <typename Family>
-void tensor_form_(at::TensorList self, at::TensorList a, at::TensorList b, const at::Tensor& values) {
-  scalar_list_form_<Family>(
+void ternary_tensor_form_(at::TensorList self, at::TensorList a, at::TensorList b, const at::Tensor& values) {
+  ternary_scalar_list_form_<Family>(
       self, a, b, at::native::convert_tensor_to_scalar_list(values, static_cast<int64_t>(self.size())));
 }
 
@@ -184,18 +187,18 @@ void lerp_scalar_list_(at::TensorList self, at::TensorList end, at::ArrayRef<at:
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("_foreach_addcmul.Scalar", &scalar_form<Addcmul>);
-  m.impl("_foreach_addcmul_.Scalar", &scalar_form_<Addcmul>);
-  m.impl("_foreach_addcmul.ScalarList", &scalar_list_form<Addcmul>);
-  m.impl("_foreach_addcmul_.ScalarList", &scalar_list_form_<Addcmul>);
-  m.impl("_foreach_addcmul.Tensor", &tensor_form<Addcmul>);
-  m.impl("_foreach_addcmul_.Tensor", &tensor_form_<Addcmul>);
-  m.impl("_foreach_addcdiv.Scalar", &scalar_form<Addcdiv>);
-  m.impl("_foreach_addcdiv_.Scalar", &scalar_form_<Addcdiv>);
-  m.impl("_foreach_addcdiv.ScalarList", &scalar_list_form<Addcdiv>);
-  m.impl("_foreach_addcdiv_.ScalarList", &scalar_list_form_<Addcdiv>);
-  m.impl("_foreach_addcdiv.Tensor", &tensor_form<Addcdiv>);
-  m.impl("_foreach_addcdiv_.Tensor", &tensor_form_<Addcdiv>);
+  m.impl("_foreach_addcmul.Scalar", &ternary_scalar_form<Addcmul>);
+  m.impl("_foreach_addcmul_.Scalar", &ternary_scalar_form_<Addcmul>);
+  m.impl("_foreach_addcmul.ScalarList", &ternary_scalar_list_form<Addcmul>);
+  m.impl("_foreach_addcmul_.ScalarList", &ternary_scalar_list_form_<Addcmul>);
+  m.impl("_foreach_addcmul.Tensor", &ternary_tensor_form<Addcmul>);
+  m.impl("_foreach_addcmul_.Tensor", &ternary_tensor_form_<Addcmul>);
+  m.impl("_foreach_addcdiv.Scalar", &ternary_scalar_form<Addcdiv>);
+  m.impl("_foreach_addcdiv_.Scalar", &ternary_scalar_form_<Addcdiv>);
+  m.impl("_foreach_addcdiv.ScalarList", &ternary_scalar_list_form<Addcdiv>);
+  m.impl("_foreach_addcdiv_.ScalarList", &ternary_scalar_list_form_<Addcdiv>);
+  m.impl("_foreach_addcdiv.Tensor", &ternary_tensor_form<Addcdiv>);
+  m.impl("_foreach_addcdiv_.Tensor", &ternary_tensor_form_<Addcdiv>);
   m.impl("_foreach_lerp.List", &lerp_list);
   m.impl("_foreach_lerp_.List", &lerp_list_);
   m.impl("_foreach_lerp.Scalar", &lerp_scalar);

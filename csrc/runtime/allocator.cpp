@@ -146,7 +146,7 @@ DeviceMemory& device_memory() {
 }
 
 namespace {
-const bool registered = [] {
+const bool memory_registered = [] {
   c10::SetAllocator(kNeuron, &device_memory());
   return true;
 }();

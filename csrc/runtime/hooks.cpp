@@ -42,7 +42,7 @@ struct NeuronHooks final : public at::PrivateUse1HooksInterface {
   }
 };
 
-const bool registered = [] {
+const bool hooks_registered = [] {
   at::RegisterPrivateUse1HooksInterface(new NeuronHooks());
   return true;
 }();

@@ -81,7 +81,7 @@ void free_pinned(void* context) {
   }
 }
 
-const bool registered = [] {
+const bool pinned_registered = [] {
   at::setHostAllocator(kNeuron, &allocator());
   return true;
 }();

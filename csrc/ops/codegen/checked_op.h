@@ -31,6 +31,12 @@ class CheckedOp {
   // As torchneuron::launch. The body gives sizes to the last `kOutputs` arguments, if they have none.
   template <size_t kOutputs, typename Body, typename... Args>
   void launch(const Body& body, const Args&... args) {
+    launch_body<kOutputs>(detail::plain_body(body), args...);
+  }
+
+ private:
+  template <size_t kOutputs, typename Body, typename... Args>
+  void launch_body(const Body& body, const Args&... args) {
     uint64_t dtypes = 0;
     (fold(dtypes, args), ...);
     const bool known = is_known(dtypes);
@@ -46,7 +52,6 @@ class CheckedOp {
     }
   }
 
- private:
   // What the body raises if it is not written for the dtypes.
   template <size_t kOutputs, size_t... kIndex, typename Body, typename... Args>
   static std::exception_ptr try_one_element(std::index_sequence<kIndex...>, const Body& body, const Args&... args) {

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from structured_ops import StructuredOp
 
-FILES = tuple(f"structured_{i}.cpp" for i in range(8))
+FILES = tuple(f"structured_{i}.cpp" for i in range(5))
 OPS_FOLDER = Path(__file__).resolve().parent.parent
 
 
@@ -51,8 +51,11 @@ def generate(ops_folder: Path = OPS_FOLDER) -> dict[str, str]:
     from structured_ops import hand_written_overloads, structured_ops
 
     ops = structured_ops(hand_written_overloads(ops_folder))
-    # Dealt out in turn: the files are of one size, and an operator stays in its file when another becomes hand-written.
-    return {name: _file_text(ops[i :: len(FILES)]) for i, name in enumerate(FILES)}
+    # Operators of one signature share most of the templates that they need, so they go to one file. Those without an
+    # overload to write count too: an operator stays in its file when another becomes hand-written.
+    ops.sort(key=lambda op: op.signature)
+    bounds = [len(ops) * i // len(FILES) for i in range(len(FILES) + 1)]
+    return {name: _file_text(ops[bounds[i] : bounds[i + 1]]) for i, name in enumerate(FILES)}
 
 
 def _file_text(ops: Sequence[StructuredOp]) -> str:

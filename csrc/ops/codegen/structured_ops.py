@@ -42,6 +42,13 @@ class StructuredOp:
         """Name of the functional overload, such as "add.Tensor"."""
         return str(self.group.functional.func.name)
 
+    @property
+    def signature(self) -> str:
+        """Types of the arguments, such as "Tensor, Tensor, Scalar", and the number of results."""
+        function = self.group.functional.func
+        types = ", ".join(str(argument.type) for argument in function.arguments.flat_non_out)
+        return f"{types} -> {len(function.returns)}"
+
 
 def structured_ops(hand_written: Iterable[str] = ()) -> list[StructuredOp]:
     """All structured operators with CPU kernels, in the order of native_functions.yaml.

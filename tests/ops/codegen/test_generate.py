@@ -202,9 +202,15 @@ def test_a_launch_is_left_out_for_what_is_written_by_hand(tmp_path: Path, files:
     assert sum(files[name] != changed[name] for name in files) <= 2
 
 
-def test_the_files_are_of_one_size(files: dict[str, str]) -> None:
+def test_the_files_are_of_similar_size(files: dict[str, str]) -> None:
     counts = [len(registrations(text)) for text in files.values()]
-    assert max(counts) - min(counts) <= 0.1 * max(counts)
+    assert max(counts) <= 1.5 * min(counts)
+
+
+def test_operators_of_one_signature_share_a_file(files: dict[str, str]) -> None:
+    unary = {"exp", "sin", "cos", "tanh", "sigmoid", "rsqrt", "erf", "floor"}
+    holding = {name for name, text in files.items() if unary & set(registrations(text))}
+    assert len(holding) <= 2  # the group may go over the end of one file
 
 
 def test_unchanged_files_are_not_written(tmp_path: Path, nothing_by_hand: Path) -> None:
