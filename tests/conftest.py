@@ -28,14 +28,3 @@ def run_script(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]
         )
 
     return run
-
-
-OPEN_FAULTS = Path(__file__).parent / "open_faults.txt"
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Expect the failures that open_faults.txt lists: tests whose faults are known and not mended yet."""
-    listed = {line for line in OPEN_FAULTS.read_text().splitlines() if line and not line.startswith("#")}
-    for item in items:
-        if item.nodeid in listed:
-            item.add_marker(pytest.mark.xfail(reason="listed in tests/open_faults.txt"))
