@@ -161,6 +161,7 @@ uint64_t now_nanoseconds();
 
 template <typename Stored>
 void submit(Stream& stream, OpRecord& op, size_t held_bytes, Stored&& stored) {
+  ensure_usable();
   if (Graph* graph = stream.capturing(); C10_UNLIKELY(graph != nullptr)) {
     Task task;
     task.emplace(&op, held_bytes, std::forward<Stored>(stored));

@@ -66,9 +66,11 @@ at::Tensor empty_strided_symint(
     c10::SymIntArrayRef sizes, c10::SymIntArrayRef strides, std::optional<at::ScalarType> dtype,
     std::optional<c10::Layout> layout, std::optional<c10::Device> device, std::optional<bool> pin_memory) {
   check_options(layout, device, pin_memory);
-  return filled_if_deterministic(empty_strided(
-      C10_AS_INTARRAYREF_SLOW(sizes), C10_AS_INTARRAYREF_SLOW(strides), c10::dtype_or_default(dtype),
-      with_index(device)));
+  OnDevice guard(with_index(device));
+  return filled_if_deterministic(
+      at::detail::empty_strided_generic(
+          C10_AS_INTARRAYREF_SLOW(sizes), C10_AS_INTARRAYREF_SLOW(strides), &device_memory(), kKeys,
+          c10::dtype_or_default(dtype)));
 }
 
 // A tensor without memory that stands for zeros, as forward-mode AD makes them.
@@ -83,11 +85,6 @@ at::Tensor efficient_zero_tensor(
 }
 
 }  // namespace
-
-at::Tensor empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType dtype, c10::Device device) {
-  OnDevice guard(device);
-  return at::detail::empty_strided_generic(sizes, strides, &device_memory(), kKeys, dtype);
-}
 
 void resize_storage(const c10::Storage& storage, size_t new_bytes) {
   c10::StorageImpl* impl = storage.unsafeGetStorageImpl();

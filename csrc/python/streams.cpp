@@ -22,10 +22,6 @@ Stream& stream_of_triple(int64_t stream_id, c10::DeviceIndex device) {
 
 void bind_streams(pybind11::module_& m) {
   // Of two torch.Event, by their event_id; 0 stands for one that was never recorded.
-  def(m, "elapsed_milliseconds", [](intptr_t start, intptr_t end) {
-    TORCH_CHECK_VALUE(start != 0 && end != 0, "Both events must be recorded before calculating elapsed time.");
-    return reinterpret_cast<Event*>(start)->elapsed_milliseconds(*reinterpret_cast<Event*>(end));
-  });
   def(m, "current_stream", [](c10::DeviceIndex device) {
     check_device_index(device);
     return triple(current_stream(device));

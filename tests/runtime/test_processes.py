@@ -24,6 +24,7 @@ def test_fork_after_use_gives_a_clear_error(run_script: Callable) -> None:
             torch.manual_seed(3)
             uses = [lambda: torch.ones(1, device="neuron"), lambda: x + 1, lambda: x.cpu(), lambda: x.fill_(2)]
             uses += [torch.neuron.synchronize, lambda: torch.neuron.Stream(), lambda: x.sum().item()]
+            uses += [lambda: x.copy_(torch.ones(4), non_blocking=True), lambda: x.to("neuron:1"), lambda: x.resize_(9)]
             for use in uses:
                 try:
                     use()
