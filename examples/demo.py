@@ -9,8 +9,12 @@ Prints a sample of the text that the GPT writes and a closing table, and leaves 
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from typing import TypeVar
 
 import matplotlib
 import torch
@@ -22,6 +26,7 @@ from train_gpt import GPTRun
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
+Run = TypeVar("Run")
 COLOURS = {"neuron": "#d9480f", "cpu": "#1864ab"}
 
 
@@ -36,10 +41,8 @@ def main() -> None:
     print(f"neuron:0 is {torch.neuron.get_device_properties(0)}")
     print(f"PyTorch {torch.__version__}, threads: {torch.get_num_threads()}\n")
 
-    # Dropout then draws on `neuron` the numbers that it draws on `cpu`, so that the two runs can be compared.
-    torch.neuron.match_cpu_random()
-    gpt = {device: train_gpt.train(device, arguments.gpt_steps) for device in COLOURS}
-    digits = {device: train_digits.train(device, arguments.digits_epochs) for device in COLOURS}
+    gpt = {device: in_new_process(train_gpt.train, device, arguments.gpt_steps) for device in COLOURS}
+    digits = {device: in_new_process(train_digits.train, device, arguments.digits_epochs) for device in COLOURS}
 
     arguments.output.mkdir(parents=True, exist_ok=True)
     pictures = [
@@ -53,6 +56,18 @@ def main() -> None:
     print(f"\n{time.perf_counter() - began:.0f} s in all. Pictures:")
     for picture in pictures:
         print(f"    {picture}")
+
+
+def in_new_process(train: Callable[[str, int], Run], device: str, amount: int) -> Run:
+    """`train(device, amount)`, where no other run left threads or memory behind, so that times can be compared."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
+        return process.submit(train_as_cpu_draws, train, device, amount).result()
+
+
+def train_as_cpu_draws(train: Callable[[str, int], Run], device: str, amount: int) -> Run:
+    """Dropout draws on `neuron` the numbers that it draws on `cpu`, so that losses can be compared."""
+    torch.neuron.match_cpu_random()
+    return train(device, amount)
 
 
 def table(gpt: dict[str, GPTRun], digits: dict[str, DigitsRun]) -> str:
