@@ -1,5 +1,6 @@
 #include "runtime/event.h"
 #include "runtime/stream.h"
+#include "runtime/sync_debug.h"
 
 #include "python/bindings.h"
 
@@ -38,6 +39,8 @@ void bind_streams(pybind11::module_& m) {
   });
   def(m, "stream_priority",
       [](int64_t stream_id, c10::DeviceIndex device) { return stream_of_triple(stream_id, device).priority(); });
+  def(m, "sync_debug_mode", [] { return static_cast<int>(sync_debug_mode()); });
+  def(m, "set_sync_debug_mode", [](int mode) { set_sync_debug_mode(static_cast<SyncDebugMode>(mode)); });
   def(m, "priority_range", [] { return std::make_pair(kLeastPriority, kGreatestPriority); });
 }
 

@@ -14,4 +14,8 @@ class BlockingRegion {
   void* python_thread_state_ = nullptr;
 };
 
+// What a thread that waits for long calls now and then: runs, on Python's main thread, the handlers of signals that
+// came meanwhile, and throws what one of them raises.
+void run_signal_handlers();
+
 }  // namespace torchneuron

@@ -21,6 +21,9 @@ OpRecord& wait_event() {
 
 void Event::record(Stream& stream) {
   ensure_usable();
+  TORCH_CHECK(
+      stream_ == nullptr || stream_->device() == stream.device(), "Event device ", stream_->handle().device(),
+      " does not match recording stream's device ", stream.handle().device(), ".");
   stream_ = &stream;
   graph_ = stream.capturing();
   if (timing_) {
@@ -42,9 +45,14 @@ void Event::block(Stream& stream) const {
     return;
   }
   if (stream_->completed() >= sequence_ && stream.capturing() == nullptr) {
+    stream.inherit_error(*stream_);
     return;
   }
-  detail::submit(stream, wait_event(), 0, [other = stream_, sequence = sequence_] { other->wait_for(sequence); });
+  detail::submit(stream, wait_event(), 0, [other = stream_, sequence = sequence_] {
+    other->wait_for(sequence);
+    // Not `stream`: a graph may be replayed on another.
+    current_stream(current_device()).inherit_error(*other);
+  });
 }
 
 bool Event::query() const { return stream_ == nullptr || stream_->completed() >= sequence_; }
@@ -54,7 +62,7 @@ void Event::synchronize() const {
     TORCH_CHECK(
         stream_->capturing() == nullptr, "operation not permitted when stream is capturing: synchronize of an event");
     ensure_usable();
-    stream_->wait_for(sequence_);
+    stream_->wait_interruptibly_for(sequence_);
     stream_->raise_pending_error();
   }
 }

@@ -13,7 +13,7 @@ class Event {
   explicit Event(bool timing) : timing_(timing) {}
 
   void record(Stream& stream);
-  // Tasks queued on `stream` from now on run after the event's point.
+  // Tasks queued on `stream` from now on run after the event's point; an error that is pending there is theirs too.
   void block(Stream& stream) const;
   bool query() const;
   // Waits, then raises the first error of the event's stream.

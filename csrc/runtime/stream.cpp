@@ -3,9 +3,11 @@
 #include "engine/launch.h"
 #include "runtime/blocking.h"
 #include "runtime/graph.h"
+#include "runtime/sync_debug.h"
 #include "runtime/topology.h"
 
 #include <c10/util/Exception.h>
+#include <c10/util/ScopeExit.h>
 #include <c10/util/thread_name.h>
 #include <immintrin.h>
 #include <omp.h>
@@ -24,6 +26,8 @@ namespace {
 
 // How long a waiting thread looks before it sleeps. Waking a sleeper costs a few microseconds of the waker's time.
 constexpr auto kSpin = std::chrono::microseconds(50);
+// How often a sleeping thread looks whether a signal came, which cannot wake it.
+constexpr auto kSignalInterval = std::chrono::milliseconds(100);
 
 template <typename Condition>
 bool spin_until(Condition&& condition) {
@@ -88,12 +92,7 @@ bool Stream::has_room(size_t held_bytes) const {
 
 void Stream::wait_for_room(size_t held_bytes) {
   BlockingRegion blocking;
-  waiters_.fetch_add(1, std::memory_order_seq_cst);
-  {
-    std::unique_lock<std::mutex> lock(sleep_mutex_);
-    work_done_.wait(lock, [&] { return has_room(held_bytes); });
-  }
-  waiters_.fetch_sub(1);
+  sleep_until([&] { return has_room(held_bytes); }, /*interruptible=*/true);
 }
 
 void Stream::start_worker() {
@@ -159,66 +158,100 @@ void Stream::run_worker() {
   }
 }
 
-void Stream::wait_for(uint64_t sequence) {
+template <typename Condition>
+void Stream::sleep_until(Condition&& condition, bool interruptible) {
+  waiters_.fetch_add(1, std::memory_order_seq_cst);
+  const auto leave = c10::make_scope_exit([this] { waiters_.fetch_sub(1); });
+  std::unique_lock<std::mutex> lock(sleep_mutex_);
+  if (!interruptible) {
+    work_done_.wait(lock, condition);
+    return;
+  }
+  while (!work_done_.wait_for(lock, kSignalInterval, condition)) {
+    lock.unlock();
+    run_signal_handlers();
+    lock.lock();
+  }
+}
+
+void Stream::wait_for(uint64_t sequence, bool interruptible) {
   const auto done = [&] { return completed_.load(std::memory_order_seq_cst) >= sequence; };
   if (done()) {
     return;
   }
   BlockingRegion blocking;
-  if (spin_until(done)) {
-    return;
+  if (!spin_until(done)) {
+    sleep_until(done, interruptible);
   }
-  waiters_.fetch_add(1, std::memory_order_seq_cst);
-  {
-    std::unique_lock<std::mutex> lock(sleep_mutex_);
-    work_done_.wait(lock, done);
-  }
-  waiters_.fetch_sub(1);
 }
+
+void Stream::wait_for(uint64_t sequence) { wait_for(sequence, /*interruptible=*/false); }
+
+void Stream::wait_interruptibly_for(uint64_t sequence) { wait_for(sequence, /*interruptible=*/true); }
 
 void Stream::synchronize() {
   TORCH_CHECK(capturing() == nullptr, "operation not permitted when stream is capturing: synchronize of ", handle());
   ensure_usable();
-  wait_for(launched());
+  report_synchronization();
+  wait_interruptibly_for(launched());
   raise_pending_error();
 }
 
 void Stream::set_error(std::exception_ptr error, const Task& task) {
-  std::lock_guard<std::mutex> lock(error_mutex_);
-  if (error_ != nullptr) {
-    return;
-  }
   std::ostringstream where;
   where << "raised by " << (task.op != nullptr ? task.op->name : "a task") << " on neuron:" << static_cast<int>(device_)
         << ", stream " << id_;
   if (task.python_stack != nullptr) {
     where << "; launched from (most recent call last):\n" << *task.python_stack;
   }
+  auto kept = std::make_shared<TaskError>();
   try {
     std::rethrow_exception(error);
   } catch (c10::Error& e) {
     e.add_context(where.str());
-    error_ = std::current_exception();
+    kept->exception = std::current_exception();
   } catch (const std::exception& e) {
-    error_ = std::make_exception_ptr(c10::Error(std::string(e.what()) + "\n" + where.str()));
+    kept->exception = std::make_exception_ptr(c10::Error(std::string(e.what()) + "\n" + where.str()));
   } catch (...) {
-    error_ = std::make_exception_ptr(c10::Error("unknown exception\n" + where.str()));
+    kept->exception = std::make_exception_ptr(c10::Error("unknown exception\n" + where.str()));
   }
-  has_error_.store(true, std::memory_order_release);
+  keep_error(std::move(kept));
+}
+
+void Stream::keep_error(std::shared_ptr<TaskError> error) {
+  std::lock_guard<std::mutex> lock(error_mutex_);
+  if (error_ == nullptr || error_->raised.load()) {
+    error_ = std::move(error);
+    has_error_.store(true, std::memory_order_release);
+  }
+}
+
+void Stream::inherit_error(Stream& awaited) {
+  if (C10_LIKELY(!awaited.has_error_.load(std::memory_order_acquire))) {
+    return;
+  }
+  std::shared_ptr<TaskError> error;
+  {
+    std::lock_guard<std::mutex> lock(awaited.error_mutex_);
+    error = awaited.error_;
+  }
+  if (error != nullptr) {
+    keep_error(std::move(error));
+  }
 }
 
 void Stream::raise_pending_error() {
   if (C10_LIKELY(!has_error_.load(std::memory_order_acquire))) {
     return;
   }
-  std::exception_ptr error;
+  std::shared_ptr<TaskError> error;
   {
     std::lock_guard<std::mutex> lock(error_mutex_);
     error = std::exchange(error_, nullptr);
     has_error_.store(false, std::memory_order_release);
   }
-  if (error != nullptr) {
-    std::rethrow_exception(error);
+  if (error != nullptr && !error->raised.exchange(true)) {
+    std::rethrow_exception(error->exception);
   }
 }
 
@@ -258,7 +291,7 @@ void synchronize_device(c10::DeviceIndex device) {
     TORCH_CHECK(
         stream.capturing() == nullptr, "operation not permitted when stream is capturing: synchronize of ",
         stream.handle());
-    stream.wait_for(stream.launched());
+    stream.wait_interruptibly_for(stream.launched());
   });
   for_each_stream(device, [](Stream& stream) { stream.raise_pending_error(); });
 }

@@ -37,9 +37,13 @@ class Stream {
 
   // Waits for task number `sequence`. Raises nothing.
   void wait_for(uint64_t sequence);
+  // As wait_for; on Python's main thread, signal handlers run meanwhile, and what one raises ends the wait.
+  void wait_interruptibly_for(uint64_t sequence);
   // Waits for all that was queued, then raises the first error of a task, if there was one.
   void synchronize();
   void raise_pending_error();
+  // What this stream does next relies on `awaited`, so the pending error of `awaited` is one of this stream too.
+  void inherit_error(Stream& awaited);
 
   // The graph that records this stream, or null.
   Graph* capturing() const { return graph_.load(std::memory_order_acquire); }
@@ -49,12 +53,23 @@ class Stream {
   static constexpr uint64_t kSlots = 2048;
   static constexpr size_t kMaxHeldBytes = size_t{256} << 20;
 
+  // Shared by the failed task's stream and those that waited for it, and raised once.
+  struct TaskError {
+    std::exception_ptr exception;
+    std::atomic<bool> raised{false};
+  };
+
   bool has_room(size_t held_bytes) const;
   void wait_for_room(size_t held_bytes);
   void start_worker();
   void publish();
   void run_worker();
+  // Sleeps until `condition`, which a task's end may bring about, holds.
+  template <typename Condition>
+  void sleep_until(Condition&& condition, bool interruptible);
+  void wait_for(uint64_t sequence, bool interruptible);
   void set_error(std::exception_ptr error, const Task& task);
+  void keep_error(std::shared_ptr<TaskError> error);
 
   const c10::DeviceIndex device_;
   const c10::StreamId id_;
@@ -75,7 +90,7 @@ class Stream {
 
   std::atomic<bool> has_error_{false};
   std::mutex error_mutex_;
-  std::exception_ptr error_;
+  std::shared_ptr<TaskError> error_;
 
   std::atomic<Graph*> graph_{nullptr};
 };

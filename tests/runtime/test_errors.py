@@ -95,6 +95,109 @@ def test_errors_belong_to_their_stream() -> None:
         assert (table + 1).tolist() == [2, 2, 2, 2]
 
 
+def fail_on(stream: torch.neuron.Stream, table: torch.Tensor, *, late: bool) -> torch.Tensor:
+    """Queues a gather past the end of `table` on `stream`; `late` puts work before it, so that waits find it undone."""
+    wrong = torch.tensor([7], device=table.device)
+    stream.wait_stream(torch.neuron.current_stream(table.device))
+    with torch.neuron.stream(stream):
+        if late:
+            matrix = torch.eye(1024, device=table.device)
+            for _ in range(20):
+                matrix = matrix @ matrix
+        result = table.gather(0, wrong)
+    if not late:
+        while not stream.query():
+            pass
+    return result
+
+
+WAITS = {
+    "wait_stream": lambda side: torch.neuron.current_stream().wait_stream(side),
+    "wait_event": lambda side: torch.neuron.current_stream().wait_event(side.record_event()),
+    "event": lambda side: side.record_event().wait(),
+    "transitive": lambda side: wait_through_another(side),
+}
+
+
+def wait_through_another(side: torch.neuron.Stream) -> None:
+    between = torch.neuron.Stream()
+    between.wait_stream(side)
+    torch.neuron.current_stream().wait_stream(between)
+
+
+@pytest.mark.parametrize("late", [True, False])
+@pytest.mark.parametrize("way", WAITS)
+def test_a_stream_that_waits_for_another_gets_its_error_once(way: str, late: bool) -> None:
+    side = torch.neuron.Stream()
+    y = fail_on(side, four(), late=late)
+    WAITS[way](side)
+    doubled = y * 2
+    with pytest.raises((IndexError, RuntimeError), match=f"aten::gather on neuron:0, stream {side.stream_id}"):
+        doubled.sum().item()
+    torch.neuron.synchronize()
+    side.synchronize()
+    with torch.neuron.stream(side):
+        assert (four() + 1).tolist() == [2, 2, 2, 2]
+    assert (four() * 5).tolist() == [5, 5, 5, 5]
+
+
+def test_an_error_that_was_seen_does_not_hide_the_next() -> None:
+    side = torch.neuron.Stream()
+    fail_on(side, four(), late=False)
+    torch.neuron.current_stream().wait_stream(side)
+    with pytest.raises((IndexError, RuntimeError), match="aten::gather"):
+        side.synchronize()
+    four().index_select(0, index(7))
+    with pytest.raises((IndexError, RuntimeError), match="aten::index_select"):
+        torch.neuron.current_stream().synchronize()
+    torch.neuron.synchronize()
+
+
+@pytest.mark.parametrize("way", ["item", "cpu", "synchronize"])
+def test_an_error_follows_the_data_to_another_device(way: str) -> None:
+    x = torch.arange(4.0, device="neuron:0")
+    moved = x[torch.tensor([99], device="neuron:0")].to("neuron:1")
+    with pytest.raises((IndexError, RuntimeError), match="aten::index.* on neuron:0, stream 0"):
+        torch.neuron.synchronize(1) if way == "synchronize" else SYNCHRONIZERS[way](moved)
+    for device in (0, 1):
+        torch.neuron.synchronize(device)
+    assert (x.to("neuron:1") + 1).tolist() == [1, 2, 3, 4]
+
+
+INTERRUPTED = """
+    import os, signal, torch
+    def interrupt(*_):
+        raise KeyboardInterrupt
+    signal.signal(signal.SIGALRM, interrupt)
+    x = torch.eye(1024, device="neuron")
+    def launch(times):
+        global x
+        for _ in range(times):
+            x = x @ x
+    launch(1000)
+    done = torch.neuron.current_stream().record_event()
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        {wait}
+    except KeyboardInterrupt:
+        print(done.query(), flush=True)
+    os._exit(0)  # without waiting for what is queued
+"""
+INTERRUPTIBLE = {
+    "synchronize": "torch.neuron.synchronize()",
+    "accelerator": "torch.accelerator.synchronize()",
+    "item": "x.sum().item()",
+    "event": "done.synchronize()",
+    "launches into a full queue": "launch(10_000)",
+}
+
+
+@pytest.mark.parametrize("way", INTERRUPTIBLE)
+def test_a_signal_ends_a_wait(way: str, run_script: Callable) -> None:
+    result = run_script(INTERRUPTED.format(wait=INTERRUPTIBLE[way]))
+    assert (result.returncode, result.stdout.strip(), result.stderr) == (0, "False", "")
+
+
 def test_what_the_host_can_check_raises_at_the_call() -> None:
     x = torch.ones(2, 3, device=DEVICE)
     with pytest.raises(RuntimeError, match="mat1 and mat2 shapes cannot be multiplied"):

@@ -86,6 +86,16 @@ def test_events_across_streams() -> None:
     assert y.tolist() == [8, 8, 8, 8]
 
 
+def test_an_event_stays_on_its_device() -> None:
+    event = torch.neuron.Event()
+    event.record(torch.neuron.current_stream(0))
+    with pytest.raises(RuntimeError, match="Event device neuron:0 does not match recording stream's device neuron:1"):
+        event.record(torch.neuron.current_stream(1))
+    event.record(torch.neuron.Stream(0))
+    event.wait(torch.neuron.current_stream(1))
+    event.synchronize()
+
+
 def test_record_event_of_a_stream_takes_an_event() -> None:
     event = torch.neuron.Event(enable_timing=True)
     assert torch.neuron.current_stream().record_event(event) is event
