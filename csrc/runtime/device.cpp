@@ -6,7 +6,6 @@
 #include <pthread.h>
 
 #include <atomic>
-#include <cstdlib>
 #include <mutex>
 
 namespace torchneuron {
@@ -17,16 +16,10 @@ std::atomic<bool> used{false};
 std::atomic<bool> forked_after_use{false};
 thread_local c10::DeviceIndex thread_device = -1;
 
-// LOCAL_RANK among the visible cores, so that every rank of torchrun starts on a core of its own.
+// Every rank of torchrun starts on a core of its own.
 c10::DeviceIndex first_device() {
   const c10::DeviceIndex count = device_count();
-  const char* rank = std::getenv("LOCAL_RANK");
-  if (rank == nullptr || count <= 0) {
-    return 0;
-  }
-  char* end = nullptr;
-  const long value = std::strtol(rank, &end, 10);
-  return end == rank || value < 0 ? 0 : static_cast<c10::DeviceIndex>(value % count);
+  return count <= 0 ? 0 : static_cast<c10::DeviceIndex>(topology().local_rank % count);
 }
 
 }  // namespace

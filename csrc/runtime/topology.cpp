@@ -18,6 +18,7 @@ constexpr const char* kLogicalCoreConfig = "NEURON_LOGICAL_NC_CONFIG";
 constexpr const char* kVirtualCoreSize = "NEURON_RT_VIRTUAL_CORE_SIZE";  // its older name
 constexpr const char* kVisibleCores = "NEURON_RT_VISIBLE_CORES";
 constexpr const char* kNumCores = "NEURON_RT_NUM_CORES";
+constexpr const char* kLocalRank = "LOCAL_RANK";
 constexpr const char* kDefaultInstance = "trn2.3xlarge";
 
 // A device index is 8 bits wide in PyTorch.
@@ -146,6 +147,19 @@ std::vector<int> read_visible(int total, const InstanceType& instance) {
   return cores;
 }
 
+// Launchers and training scripts take -1 for a process that is not one of several.
+int read_local_rank() {
+  const std::optional<std::string> text = variable(kLocalRank);
+  if (!text.has_value() || text->empty() || *text == "-1") {
+    return 0;
+  }
+  const std::optional<int> rank = to_int(*text);
+  TORCH_CHECK_VALUE(
+      rank.has_value(), kLocalRank, "='", *text,
+      "' is not the rank of a process on its host; it may be 0 or more, or -1 outside of a distributed run");
+  return *rank;
+}
+
 Topology read_topology() {
   const InstanceType& instance = read_instance();
   const int lnc = read_lnc(instance);
@@ -156,7 +170,7 @@ Topology read_topology() {
       visible.size() <= kMaxDevices, instance.name, " with ", kLogicalCoreConfig, "=", lnc, " has ", visible.size(),
       " cores, but PyTorch counts at most ", kMaxDevices, " devices; set ", kVisibleCores, " (for example '0-",
       kMaxDevices - 1, "') or ", kNumCores, " (1 to ", kMaxDevices, ")");
-  Topology result{instance, lnc, {}};
+  Topology result{instance, lnc, {}, read_local_rank()};
   for (const int core : visible) {
     result.cores.push_back(LogicalCore{core, core / per_chip, instance.hbm_bytes_per_chip / per_chip});
   }

@@ -54,9 +54,20 @@ WRONG: list[tuple[str, str, tuple[str, ...]]] = [
     ("NEURON_RT_NUM_CORES", "5", ("4",)),
     ("NEURON_RT_NUM_CORES", "-1", ("4",)),
     ("NEURON_RT_NUM_CORES", "some", ("4",)),
+    ("LOCAL_RANK", "x", ("0 or more", "-1")),
+    ("LOCAL_RANK", "1.5", ("0 or more", "-1")),
+    ("LOCAL_RANK", "-2", ("0 or more", "-1")),
 ]
 # LOCAL_RANK, the visible cores, and the index of the device that the process starts with.
-RANKS = [("2", "0-3", 2), ("1", "2-3", 1), ("0", "3", 0), ("3", "3", 0)]
+RANKS = [
+    ("2", "0-3", 2),
+    ("1", "2-3", 1),
+    ("0", "3", 0),
+    ("3", "3", 0),
+    ("-1", "0-3", 0),
+    ("", "0-3", 0),
+    ("9", "0-3", 1),
+]
 
 
 def name(environment: dict[str, str]) -> str:
