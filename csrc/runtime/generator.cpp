@@ -18,6 +18,11 @@ std::atomic<bool> match_cpu{false};
 
 constexpr size_t kStateBytes = 16;
 
+size_t cpu_state_bytes() {
+  static const auto bytes = static_cast<size_t>(at::detail::createCPUGenerator().get_state().numel());
+  return bytes;
+}
+
 uint64_t round_up_to_4(uint64_t n) { return (n + 3) & ~uint64_t{3}; }
 
 at::Generator cpu_generator_of_seed(uint64_t seed) { return at::detail::createCPUGenerator(seed); }
@@ -44,7 +49,8 @@ class PhiloxState final : public c10::intrusive_ptr_target {
   }
 
   void set(PhiloxKey key) {
-    TORCH_CHECK(key.offset % 4 == 0, "offset must be a multiple of 4");
+    const auto offset = static_cast<int64_t>(key.offset);
+    TORCH_CHECK(offset >= 0 && offset % 4 == 0, "offset must be a multiple of 4, 0 or more, but got ", offset);
     std::lock_guard<std::mutex> lock(mutex_);
     refuse_while_capturing();
     seed_ = key.seed;
@@ -75,8 +81,8 @@ class PhiloxState final : public c10::intrusive_ptr_target {
     if (in_graph) {
       TORCH_CHECK(
           graph_rng_ != nullptr,
-          "A generator that is not registered with the graph was used while its stream is captured. "
-          "Call graph.register_generator_state(generator) before the capture.");
+          "While a graph captures a stream, random numbers can only come from the default generator of its device: "
+          "leave out generator=, or draw before the capture.");
       return {graph_rng_, std::exchange(offset_in_graph_, offset_in_graph_ + increment)};
     }
     return {seed_, std::exchange(offset_, offset_ + increment)};
@@ -197,24 +203,21 @@ c10::intrusive_ptr<c10::TensorImpl> NeuronGeneratorImpl::get_state() const {
 void NeuronGeneratorImpl::set_state(const c10::TensorImpl& new_state) {
   at::detail::check_rng_state(new_state);
   const size_t size = new_state.numel();
-  const bool with_cpu_state = size > kStateBytes;
+  auto state = this->state();
+  const bool with_cpu_state = !state->is_default() && size == kStateBytes + cpu_state_bytes();
   TORCH_CHECK(
-      size == sizeof(uint64_t) || size >= kStateBytes, "RNG state is wrong size: expected ", kStateBytes,
-      " bytes (seed, offset) or 8 (seed), but got ", size);
+      size == sizeof(uint64_t) || size == kStateBytes || with_cpu_state, "RNG state is wrong size: expected ",
+      kStateBytes, " bytes (seed, offset) or 8 (seed), but got ", size);
   PhiloxKey key{0, 0};
   const auto* data = static_cast<const uint8_t*>(new_state.data());
   std::memcpy(&key.seed, data, sizeof(key.seed));
   if (size >= kStateBytes) {
     std::memcpy(&key.offset, data + sizeof(key.seed), sizeof(key.offset));
   }
-  auto state = this->state();
   if (with_cpu_state) {
     at::Tensor cpu_state =
         at::empty({static_cast<int64_t>(size - kStateBytes)}, at::TensorOptions().dtype(at::kByte).device(at::kCPU));
     std::memcpy(cpu_state.mutable_data_ptr<uint8_t>(), data + kStateBytes, size - kStateBytes);
-    TORCH_CHECK(
-        !state->is_default(), "RNG state is wrong size: a default generator has ", kStateBytes, " bytes, but got ",
-        size);
     at::Generator cpu = state->cpu();
     std::lock_guard<std::mutex> lock(cpu.mutex());
     cpu.set_state(cpu_state);

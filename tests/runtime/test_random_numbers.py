@@ -93,6 +93,44 @@ def test_default_generators() -> None:
     assert torch.rand(3, device="neuron:1").tolist() == first
 
 
+@pytest.mark.parametrize("offset", [-4, 2, 3])
+def test_an_offset_is_a_multiple_of_4(offset: int) -> None:
+    generator = torch.Generator(DEVICE)
+    generator.set_offset(8)
+    with pytest.raises(RuntimeError, match=f"multiple of 4, 0 or more, but got {offset}"):
+        generator.set_offset(offset)
+    with pytest.raises(RuntimeError, match=f"multiple of 4, 0 or more, but got {offset}"):
+        generator.set_state(torch.tensor(list(struct.pack("<Qq", 1, offset)), dtype=torch.uint8))
+    assert generator.get_offset() == 8
+
+
+@pytest.mark.parametrize("default", [True, False])
+def test_a_state_of_another_kind_is_refused(default: bool) -> None:
+    generator = torch.neuron.default_generators[0] if default else torch.Generator(DEVICE)
+    state = generator.get_state()
+    for wrong in (torch.Generator("cpu").get_state(), torch.zeros(17, dtype=torch.uint8)):
+        with pytest.raises(RuntimeError, match=f"wrong size: expected 16 bytes .* but got {wrong.numel()}"):
+            generator.set_state(wrong)
+    assert generator.get_state().equal(state)
+
+
+def test_the_state_of_a_generator_that_matches_the_cpu() -> None:
+    with torch.neuron.match_cpu_random():
+        generator = torch.Generator(DEVICE).manual_seed(5)
+        state = generator.get_state()
+        expected = torch.rand(4, generator=torch.Generator("cpu").manual_seed(5)).tolist()
+        for _ in range(2):
+            assert torch.rand(4, device=DEVICE, generator=generator).tolist() == expected
+            generator.set_state(state)
+
+
+def test_a_capture_draws_from_the_default_generator_only() -> None:
+    generator = torch.Generator(DEVICE)
+    refusal = pytest.raises(RuntimeError, match="default generator .* leave out generator=")
+    with torch.neuron.graph(torch.neuron.NeuronGraph()), refusal:
+        torch.rand(4, device=DEVICE, generator=generator)
+
+
 def test_streams_and_threads_do_not_change_the_numbers() -> None:
     torch.manual_seed(1)
     expected = [torch.randn(1000, device=DEVICE).cpu() for _ in range(4)]
