@@ -49,6 +49,32 @@ def test_public_names_exist_and_are_explained(name: str) -> None:
         assert inspect.getdoc(value)
 
 
+def test_exceptions_are_those_of_torch() -> None:
+    assert torch.neuron.OutOfMemoryError is torch.OutOfMemoryError
+    assert torch.neuron.AcceleratorError is torch.AcceleratorError
+
+
+def test_deprecated_names_of_cuda() -> None:
+    x = torch.ones(1000, device="neuron")
+    del x
+    for old, new in (("memory_cached", "memory_reserved"), ("max_memory_cached", "max_memory_reserved")):
+        with pytest.warns(FutureWarning, match=new):
+            assert getattr(torch.neuron, old)() == getattr(torch.neuron, new)() > 0
+    for old in ("reset_max_memory_allocated", "reset_max_memory_cached"):
+        peak = torch.ones(1 << 20, device="neuron")
+        del peak
+        assert torch.neuron.max_memory_allocated() > torch.neuron.memory_allocated()
+        with pytest.warns(FutureWarning, match="reset_peak_memory_stats"):
+            getattr(torch.neuron, old)()
+        assert torch.neuron.max_memory_allocated() == torch.neuron.memory_allocated()
+
+
+def test_ipc_collect_leaves_shared_memory_alone() -> None:
+    shared = torch.arange(3, device="neuron").share_memory_()
+    torch.neuron.ipc_collect()
+    assert shared.tolist() == [0, 1, 2]
+
+
 @pytest.mark.parametrize(("who", "names"), ASKED.items())
 def test_what_is_asked_of_a_device_module(who: str, names: list[str]) -> None:
     assert [name for name in names if not hasattr(torch.neuron, name)] == []

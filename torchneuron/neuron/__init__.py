@@ -10,6 +10,8 @@ The names and their meaning are those of `torch.cuda` and `torch.xpu`; what is p
 import atexit
 from typing import Any
 
+from torch import AcceleratorError, OutOfMemoryError
+
 from .. import _C
 from . import amp, devices, graphs, memory, random, streams
 from .devices import (
@@ -26,6 +28,7 @@ from .devices import (
     get_device_name,
     get_device_properties,
     get_gencode_flags,
+    get_sync_debug_mode,
     init,
     is_available,
     is_bf16_supported,
@@ -34,6 +37,7 @@ from .devices import (
     memory_usage,
     power_draw,
     set_device,
+    set_sync_debug_mode,
     synchronize,
     temperature,
     utilization,
@@ -51,9 +55,11 @@ from .memory import (
     host_memory_stats,
     host_memory_stats_as_nested_dict,
     max_memory_allocated,
+    max_memory_cached,
     max_memory_reserved,
     mem_get_info,
     memory_allocated,
+    memory_cached,
     memory_reserved,
     memory_snapshot,
     memory_stats,
@@ -61,6 +67,8 @@ from .memory import (
     memory_summary,
     reset_accumulated_host_memory_stats,
     reset_accumulated_memory_stats,
+    reset_max_memory_allocated,
+    reset_max_memory_cached,
     reset_peak_host_memory_stats,
     reset_peak_memory_stats,
     set_per_process_memory_fraction,
@@ -78,6 +86,7 @@ from .random import (
     set_rng_state,
     set_rng_state_all,
 )
+from .sharing import ipc_collect
 from .streams import (
     Event,
     Stream,
@@ -94,11 +103,13 @@ from .tracking import OpStats, clear_op_tracking, get_executed_ops, get_fallback
 SUBMODULES = ("amp", "graphs", "memory", "random", "streams")
 
 __all__ = [
+    "AcceleratorError",
     "Event",
     "MemPool",
     "NeuronDeviceProperties",
     "NeuronGraph",
     "OpStats",
+    "OutOfMemoryError",
     "Stream",
     "StreamContext",
     "amp",
@@ -130,6 +141,7 @@ __all__ = [
     "get_rng_state",
     "get_rng_state_all",
     "get_stream_from_external",
+    "get_sync_debug_mode",
     "graph",
     "graph_pool_handle",
     "graphs",
@@ -137,6 +149,7 @@ __all__ = [
     "host_memory_stats_as_nested_dict",
     "init",
     "initial_seed",
+    "ipc_collect",
     "is_available",
     "is_bf16_supported",
     "is_current_stream_capturing",
@@ -147,10 +160,12 @@ __all__ = [
     "manual_seed_all",
     "match_cpu_random",
     "max_memory_allocated",
+    "max_memory_cached",
     "max_memory_reserved",
     "mem_get_info",
     "memory",
     "memory_allocated",
+    "memory_cached",
     "memory_reserved",
     "memory_snapshot",
     "memory_stats",
@@ -161,6 +176,8 @@ __all__ = [
     "random",
     "reset_accumulated_host_memory_stats",
     "reset_accumulated_memory_stats",
+    "reset_max_memory_allocated",
+    "reset_max_memory_cached",
     "reset_peak_host_memory_stats",
     "reset_peak_memory_stats",
     "seed",
@@ -170,6 +187,7 @@ __all__ = [
     "set_rng_state",
     "set_rng_state_all",
     "set_stream",
+    "set_sync_debug_mode",
     "stream",
     "streams",
     "synchronize",

@@ -188,6 +188,31 @@ def synchronize(device: Device = None) -> None:
     _C.synchronize_device(_get_device_index(device, optional=True))
 
 
+_SYNC_DEBUG_MODES = ("default", "warn", "error")
+
+
+def set_sync_debug_mode(debug_mode: int | str) -> None:
+    """Find what makes the host wait: "default" (0), or "warn" (1) or "error" (2) at each such call.
+
+    Those are copies to the host, `.item()`, the operators of `get_fallback_ops()` and `Stream.synchronize()`; not
+    `torch.neuron.synchronize()` and `Event.synchronize()`, whose purpose is to wait.
+    """
+    if isinstance(debug_mode, str):
+        if debug_mode not in _SYNC_DEBUG_MODES:
+            raise RuntimeError(
+                f"invalid value of debug_mode, expected one of {_SYNC_DEBUG_MODES}, but got {debug_mode!r}"
+            )
+        debug_mode = _SYNC_DEBUG_MODES.index(debug_mode)
+    if not 0 <= debug_mode < len(_SYNC_DEBUG_MODES):
+        raise RuntimeError(f"invalid value of debug_mode, expected 0, 1 or 2, but got {debug_mode}")
+    _C.set_sync_debug_mode(debug_mode)
+
+
+def get_sync_debug_mode() -> int:
+    """What `set_sync_debug_mode` set, as a number."""
+    return _C.sync_debug_mode()
+
+
 @functools.cache
 def _properties(index: int) -> NeuronDeviceProperties:
     cores = _C.cores()

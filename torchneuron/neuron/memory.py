@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
+from typing_extensions import deprecated  # a requirement of torch
 
 from .. import _C
 from .devices import Device, _get_device_index, _lazy_init
@@ -28,9 +29,11 @@ __all__ = [
     "host_memory_stats",
     "host_memory_stats_as_nested_dict",
     "max_memory_allocated",
+    "max_memory_cached",
     "max_memory_reserved",
     "mem_get_info",
     "memory_allocated",
+    "memory_cached",
     "memory_reserved",
     "memory_snapshot",
     "memory_stats",
@@ -38,6 +41,8 @@ __all__ = [
     "memory_summary",
     "reset_accumulated_host_memory_stats",
     "reset_accumulated_memory_stats",
+    "reset_max_memory_allocated",
+    "reset_max_memory_cached",
     "reset_peak_host_memory_stats",
     "reset_peak_memory_stats",
     "set_per_process_memory_fraction",
@@ -127,6 +132,30 @@ def memory_reserved(device: Device = None) -> int:
 def max_memory_reserved(device: Device = None) -> int:
     """The most bytes that the allocator held at once."""
     return memory_stats_as_nested_dict(device)["reserved_bytes"]["all"]["peak"]
+
+
+@deprecated("`memory_cached` has been renamed to `memory_reserved`", category=FutureWarning)
+def memory_cached(device: Device = None) -> int:
+    """Deprecated name of `memory_reserved`."""
+    return memory_reserved(device)
+
+
+@deprecated("`max_memory_cached` has been renamed to `max_memory_reserved`", category=FutureWarning)
+def max_memory_cached(device: Device = None) -> int:
+    """Deprecated name of `max_memory_reserved`."""
+    return max_memory_reserved(device)
+
+
+@deprecated("`reset_max_memory_allocated` resets all peaks, as `reset_peak_memory_stats`", category=FutureWarning)
+def reset_max_memory_allocated(device: Device = None) -> None:
+    """Deprecated name of `reset_peak_memory_stats`."""
+    reset_peak_memory_stats(device)
+
+
+@deprecated("`reset_max_memory_cached` resets all peaks, as `reset_peak_memory_stats`", category=FutureWarning)
+def reset_max_memory_cached(device: Device = None) -> None:
+    """Deprecated name of `reset_peak_memory_stats`."""
+    reset_peak_memory_stats(device)
 
 
 def mem_get_info(device: Device = None) -> tuple[int, int]:

@@ -22,6 +22,10 @@ def register() -> None:
     ForkingPickler.register(torch.UntypedStorage, _reduce_storage)
 
 
+def ipc_collect() -> None:
+    """Does nothing, unlike its namesake of torch.cuda: shared memory is free once no process has a tensor on it."""
+
+
 def _reduce_storage(storage: torch.UntypedStorage) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     if storage.device.type != "neuron":
         return reductions.reduce_storage(storage)
