@@ -130,7 +130,8 @@ void OutputPlacement::deliver(const at::Tensor& planned, const at::Tensor& resul
     return;
   }
   const bool in_place = planned.const_data_ptr() == result.const_data_ptr() && planned.strides() == result.strides() &&
-                        planned.sizes() == result.sizes();
+                        planned.sizes() == result.sizes() && planned.is_conj() == result.is_conj() &&
+                        planned.is_neg() == result.is_neg();
   if (!in_place) {
     // `result` may lie in the planned memory with other strides.
     const bool shares = planned.const_data_ptr() == result.const_data_ptr();

@@ -2,6 +2,7 @@
 #include "runtime/event.h"
 #include "runtime/pinned.h"
 
+#include <ATen/Dispatch_v2.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/ops/_local_scalar_dense.h>
@@ -117,7 +118,17 @@ at::Scalar local_scalar_dense(const at::Tensor& self) {
   return value;
 }
 
+// Raises here what the kernel would raise on the worker.
+void check_converts(const at::Scalar& value, at::ScalarType dtype) {
+  if (at::isIntegralType(dtype, /*includeBool=*/true) || (value.isComplex() && at::isFloatingType(dtype))) {
+    AT_DISPATCH_V2(
+        dtype, "fill_", AT_WRAP([&] { static_cast<void>(value.to<scalar_t>()); }), AT_EXPAND(AT_ALL_TYPES),
+        AT_EXPAND(AT_BAREBONES_UNSIGNED_TYPES), AT_EXPAND(AT_FLOAT8_TYPES), at::kHalf, at::kBFloat16, at::kBool);
+  }
+}
+
 at::Tensor& fill_scalar(at::Tensor& self, const at::Scalar& value) {
+  check_converts(value, self.scalar_type());
   static OpRecord& op = op_record("aten::fill_.Scalar");
   launch(op, [](at::Tensor to, const at::Scalar& v) { at::native::fill_(to, v); }, self, value);
   return self;

@@ -26,6 +26,11 @@ void run_cpu_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::j
   OpRecord& record = op_record(name.overload_name.empty() ? name.name : name.name + "." + name.overload_name);
   run_blocking(views.device(), record, [&] {
     DeviceAllocationScope device_memory_only(current_stream(views.device()));
+    std::optional<c10::AutoGradMode> with_gradients;
+    if (asks_for_gradients(op.schema())) {
+      with_gradients.emplace(true);
+      std::for_each(stack->end() - arguments, stack->end(), &require_gradients);
+    }
     op.redispatchBoxed(c10::DispatchKeySet(kCpuKey), stack);
   });
   views.propagate_resizes();

@@ -39,6 +39,15 @@ bool is_neuron(const at::Tensor& tensor) { return tensor.defined() && tensor.dev
 
 }  // namespace
 
+bool asks_for_gradients(const c10::FunctionSchema& schema) { return schema.name() == "aten::_sparse_mm_reduce_impl"; }
+
+void require_gradients(const c10::IValue& view) {
+  if (view.isTensor() && view.toTensor().defined() &&
+      (view.toTensor().is_floating_point() || view.toTensor().is_complex())) {
+    view.toTensor().requires_grad_();
+  }
+}
+
 FallbackArguments::FallbackArguments(const c10::FunctionSchema& schema, c10::ArrayRef<c10::IValue> arguments) {
   for (size_t i = 0; i < arguments.size(); ++i) {
     inspect(schema, arguments[i], schema.arguments()[i].name());

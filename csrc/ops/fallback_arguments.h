@@ -10,6 +10,10 @@
 
 namespace torchneuron {
 
+// Whether the operator's CPU kernel computes what its backward needs only if an argument requires gradients.
+bool asks_for_gradients(const c10::FunctionSchema& schema);
+void require_gradients(const c10::IValue& view);
+
 // The arguments of one operator call, as CPU-keyed views of the same memory, and the way back.
 class FallbackArguments {
  public:

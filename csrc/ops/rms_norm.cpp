@@ -160,6 +160,13 @@ void differentiate(
   }
 }
 
+int64_t row_length(const at::Tensor& input, const at::Tensor& rstd, const at::Tensor& weight) {
+  if (weight.defined()) {
+    return weight.numel();
+  }
+  return rstd.numel() == 0 ? 0 : input.numel() / rstd.numel();
+}
+
 at::Tensor dense(const at::Tensor& tensor, at::ScalarType dtype) {
   return tensor.defined() ? tensor.to(dtype).contiguous() : tensor;
 }
@@ -202,7 +209,7 @@ std::tuple<at::Tensor, at::Tensor> fused_rms_norm(
       op,
       [](const at::Tensor& input, const at::Tensor& weight, double eps, const at::Tensor& out, const at::Tensor& rstd) {
         const at::ScalarType dtype = rstd.scalar_type();
-        const int64_t n = rstd.numel() == 0 ? 0 : input.numel() / rstd.numel();
+        const int64_t n = row_length(input, rstd, weight);
         const at::Tensor y = destination(out, dtype);
         (dtype == at::kDouble ? &normalize<double> : &normalize<float>)(dense(input, dtype), dense(weight, dtype), n,
                                                                         eps, y, rstd);
@@ -235,7 +242,7 @@ std::tuple<at::Tensor, at::Tensor> fused_rms_norm_backward(
       [](const at::Tensor& grad_out, const at::Tensor& input, const at::Tensor& rstd, const at::Tensor& weight,
          const at::Tensor& grad_input, at::Tensor grad_weight) {
         const at::ScalarType dtype = rstd.scalar_type();
-        const int64_t n = rstd.numel() == 0 ? 0 : input.numel() / rstd.numel();
+        const int64_t n = row_length(input, rstd, weight);
         const at::Tensor dx = destination(grad_input, dtype);
         (dtype == at::kDouble ? &differentiate<double>
                               : &differentiate<float>)(dense(grad_out, dtype), dense(input, dtype),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import chain
 
-from structured_ops import NOT_TRIED, TAKE_MEMORY_FORMAT_OF_SELF
+from structured_ops import MAY_SET_CONJUGATE_BIT, NOT_TRIED, RESIZE_THEIR_RESULT, TAKE_MEMORY_FORMAT_OF_SELF
 from torchgen.api import meta, structured
 from torchgen.api.translate import translate
 from torchgen.api.types import Binding, CppSignatureGroup, DispatcherSignature
@@ -70,7 +70,12 @@ def _launch_function(group: NativeFunctionsGroup, f: NativeFunction) -> str:
         written = 0 if kind is SchemaKind.inplace else len(names)
         launcher, launch = f'static CheckedOp launcher("{overload}");', f"launcher.launch<{written}>("
     parameters = [_body_parameter(a) for a in arguments] + [f"at::Tensor {name}" for name, _ in zip(names, allocated)]
-    body = f"[]({', '.join(parameters)}) {{ {_cpu_call(group, f, arguments)}; }}"
+    statements = [_cpu_call(group, f, arguments)]
+    if str(group.functional.func.name) in RESIZE_THEIR_RESULT and allocated:
+        statements[:0] = [f"{name}.resize_(0)" for name in names]
+    if str(group.functional.func.name) in MAY_SET_CONJUGATE_BIT:
+        statements += [f"write_conjugate({name})" for name in names]
+    body = f"[]({', '.join(parameters)}) {{ {'; '.join(statements)}; }}"
     lines = [
         launcher,
         *_device_check(f),

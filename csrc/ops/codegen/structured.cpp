@@ -65,6 +65,13 @@ void check_inplace(const at::Tensor& self, at::IntArrayRef sizes, const at::Tens
       " should match");
 }
 
+void write_conjugate(const at::Tensor& result) {
+  if (result.is_conj()) {
+    result._set_conj(false);
+    result.conj_physical_();
+  }
+}
+
 void take_memory_format(const at::Tensor& output, const at::Tensor& input) {
   output.unsafeGetTensorImpl()->empty_tensor_restride(input.suggest_memory_format());
 }

@@ -31,6 +31,9 @@ void check_inplace(const at::Tensor& self, at::IntArrayRef sizes, const at::Tens
 // Lays out `output` in the memory format of `input`.
 void take_memory_format(const at::Tensor& output, const at::Tensor& input);
 
+// In a body: writes out the conjugate where the kernel only marked `result` as conjugated, which nobody would see.
+void write_conjugate(const at::Tensor& result);
+
 // A meta function whose outputs are passed on to `Derived::set_output`.
 template <typename Meta, typename Derived>
 struct OutputReceiver : Meta {

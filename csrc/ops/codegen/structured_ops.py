@@ -25,6 +25,12 @@ TAKE_MEMORY_FORMAT_OF_SELF = frozenset(
     {"reflection_pad3d", "reflection_pad3d_backward", "replication_pad2d", "replication_pad3d"}
 )
 
+# Operators whose CPU kernel may set the conjugate bit of its result instead of writing the conjugate.
+MAY_SET_CONJUGATE_BIT = frozenset({"linalg_lu_solve", "_linalg_solve_ex", "linalg_inv_ex"})
+
+# Operators whose CPU kernel resizes its result to the size of the input for a while, and would warn of it.
+RESIZE_THEIR_RESULT = frozenset({"mse_loss", "smooth_l1_loss"})
+
 # Operators whose CPU kernel can't be tried on one element of zeros to see whether it takes a dtype -> reason.
 _PIVOTS = "LAPACK reads and writes at the pivots that it is given, which count from one"
 NOT_TRIED = {"linalg_ldl_solve": _PIVOTS, "linalg_lu_solve": _PIVOTS}

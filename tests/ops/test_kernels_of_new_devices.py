@@ -1,0 +1,87 @@
+"""Operators that PyTorch gives a new device wrongly, and kernels whose results need more than a place to lie in."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from comparison import compare, compare_errors
+
+DEVICE = "neuron"
+COMPLEX = torch.randn(4, 3, 3, dtype=torch.complex64, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("left", [True, False])
+def test_solutions_that_a_kernel_marks_as_conjugated(left: bool) -> None:
+    same_values = {"rtol": 1e-4, "atol": 1e-4, "strides": False, "waits": True}
+    compare(lambda a, b: torch.linalg.solve(a, b, left=left), COMPLEX, COMPLEX.flip(0), **same_values)
+    for adjoint in (True, False):
+        compare(
+            lambda a, b, adjoint=adjoint: torch.linalg.lu_solve(
+                *torch.linalg.lu_factor(a), b, left=left, adjoint=adjoint
+            ),
+            COMPLEX,
+            COMPLEX.flip(0),
+            rtol=1e-4,
+            atol=1e-4,
+            strides=False,
+            waits=True,
+        )
+    # By hand: x a = b.
+    a, b = COMPLEX.to(DEVICE), COMPLEX.flip(0).to(DEVICE)
+    x = torch.linalg.solve(a, b, left=left)
+    assert torch.allclose((a @ x if left else x @ a).cpu(), b.cpu(), atol=1e-4)
+
+
+def test_kernels_that_refuse_a_new_device() -> None:
+    compare(lambda x: x.clone().conj_physical_(), COMPLEX, waits=True)
+    compare(
+        lambda x: torch.svd(x, out=(x.new_empty(0), x.real.new_empty(0), x.new_empty(0)))[1],
+        COMPLEX[0],
+        atol=1e-5,
+        waits=True,
+    )
+    x = torch.tensor([[1, 2, 2], [3, 3, 1]])
+    compare(lambda x: torch.mode(x, out=(torch.empty_like(x[:, 0]), torch.empty_like(x[:, 0]))), x, waits=True)
+
+
+def test_addr_in_place_does_not_grow() -> None:
+    compare_errors(lambda x: x.addr_(x.new_ones(2), x.new_ones(3)), torch.tensor(1.0))
+    compare(lambda x: torch.addr(x, x[0], x[:, 0], beta=2, alpha=3), torch.arange(9.0).reshape(3, 3), waits=True)
+    compare(lambda x: x.clone().addr_(x[0], x[:, 0]), torch.arange(9.0).reshape(3, 3), waits=True)
+
+
+@pytest.mark.parametrize("loss", [F.mse_loss, F.smooth_l1_loss])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_losses_do_not_warn(loss, reduction: str, capfd: pytest.CaptureFixture[str]) -> None:
+    x = torch.arange(6.0, device=DEVICE).reshape(2, 3)
+    value = loss(x, x + 2, reduction=reduction)
+    each = 4.0 if loss is F.mse_loss else 1.5
+    assert value.tolist() == {"mean": each, "sum": 6 * each, "none": [[each] * 3] * 2}[reduction]
+    assert capfd.readouterr().err == ""
+
+
+def test_fills_that_do_not_fit_raise_at_the_call() -> None:
+    compare_errors(lambda x: x.fill_(300), torch.ones(2, dtype=torch.uint8))
+    compare_errors(lambda x: torch.full((2,), 1e10, dtype=torch.int, device=x.device), torch.ones(2))
+    compare_errors(lambda x: x.fill_(1 + 2j), torch.ones(2))
+    x = torch.ones(2, dtype=torch.uint8, device=DEVICE)
+    with pytest.raises(RuntimeError, match="without overflow"):
+        x.fill_(300)
+    assert x.fill_(255).tolist() == [255, 255]
+
+
+@pytest.mark.parametrize("reduce", ["sum", "mean", "amax", "amin"])
+def test_sparse_products_keep_what_their_gradients_need(reduce: str) -> None:
+    def call(matrix: torch.Tensor, dense: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        dense = dense.detach().requires_grad_()
+        result = torch.sparse.mm(matrix.to_sparse_csr(), dense, reduce)
+        return result.detach(), torch.autograd.grad(result.sum(), dense)[0]
+
+    compare(call, torch.tensor([[0.0, 2, 1], [3, 0, 0], [0, -1, 4]]), torch.arange(6.0).reshape(3, 2), waits=True)
+
+
+def test_rms_norm_of_an_empty_batch() -> None:
+    weight = torch.ones(4, device=DEVICE, requires_grad=True)
+    F.rms_norm(torch.ones(0, 4, device=DEVICE), (4,), weight).sum().backward()
+    assert weight.grad is not None and weight.grad.tolist() == [0, 0, 0, 0]
