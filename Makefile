@@ -10,7 +10,7 @@ BUILD := build/dev
 INSTALL := -m pip --disable-pip-version-check install -q -c constraints.txt
 CXX_FILES = $(shell find csrc -name '*.h' -o -name '*.cpp')
 
-.PHONY: build demo test test-core test-ecosystem bench lint format clean
+.PHONY: build demo test test-core test-ecosystem conformance bench lint format clean
 .DELETE_ON_ERROR:
 
 # Compiles what changed into torchneuron/; the package is installed as a path to this folder.
@@ -23,12 +23,16 @@ demo: build $(STAMPS)/demo
 
 test: test-core test-ecosystem
 
-test-core: build $(STAMPS)/test $(STAMPS)/demo
+test-core: build $(STAMPS)/test $(STAMPS)/demo $(STAMPS)/conformance
 	$(BIN)/python -m pytest -q --ignore=tests/ecosystem
 
 # Hugging Face libraries and others, in an environment of their own beside the same build of the package.
 test-ecosystem: build $(ECOSYSTEM)/.torchneuron
 	$(ECOSYSTEM)/bin/python -m pytest -q tests/ecosystem
+
+# PyTorch's own databases of operators, modules and optimisers, on `neuron` against `cpu`.
+conformance: build $(STAMPS)/conformance
+	$(BIN)/python -m torchneuron.testing.conformance --output conformance.json
 
 bench: build $(STAMPS)/demo
 	set -e; for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python $$file; done
@@ -59,7 +63,7 @@ $(STAMPS)/package: pyproject.toml $(STAMPS)/tools
 	$(BIN)/python $(INSTALL) --no-build-isolation -e .
 	@touch $@
 
-$(STAMPS)/test $(STAMPS)/demo: $(STAMPS)/package
+$(STAMPS)/test $(STAMPS)/demo $(STAMPS)/conformance: $(STAMPS)/package
 	$(BIN)/python $(INSTALL) --no-build-isolation -e ".[$(@F)]"
 	@touch $@
 

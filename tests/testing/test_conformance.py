@@ -1,0 +1,114 @@
+"""The conformance run: a sample of its databases passes, and it sees what is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from torchneuron.testing.conformance import modules, operators, optimizers, workers
+from torchneuron.testing.conformance.comparison import compare_calls, copy, move
+from torchneuron.testing.conformance.outcomes import FAILED, Mismatch
+
+# A few of each kind, and all entries in which the whole run once found a fault.
+OPERATORS = ["add", "std", "cholesky", "nn.functional.conv2d", "index_put", "bernoulli", "sort", "empty_like"]
+MODULES = ["nn.RMSNorm", "nn.LSTM", "nn.BatchNorm2d"]
+OPTIMIZERS = ["Adam", "SparseAdam", "LBFGS"]
+
+
+@pytest.fixture(autouse=True)
+def draws_of_the_cpu():
+    torch.neuron.match_cpu_random(True)
+    yield
+    torch.neuron.match_cpu_random(False)
+
+
+@pytest.mark.parametrize(
+    ("database", "name"),
+    [(operators, name) for name in OPERATORS]
+    + [(modules, name) for name in MODULES]
+    + [(optimizers, name) for name in OPTIMIZERS],
+    ids=lambda value: value if isinstance(value, str) else value.__name__.rsplit(".", 1)[-1],
+)
+def test_sample(database, name: str) -> None:
+    outcomes = list(database.check(name))
+    assert len(outcomes) >= 2 and all(outcome.samples > 0 for outcome in outcomes)
+    assert [outcome for outcome in outcomes if outcome.status == FAILED] == []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (lambda x: x + 1e-3, "values"),
+        (lambda x: x.double(), "dtype is torch.float64 instead of torch.float32"),
+        (lambda x: x[:1], r"shape is \(1, 3\) instead of \(2, 3\)"),
+        (lambda x: x.t().contiguous().t(), r"strides are \(1, 2\) instead of \(3, 1\)"),
+        (lambda x: x.cpu(), "returns a tensor on cpu"),
+        (lambda x: (x, x), "returns"),
+        (lambda x: x.requires_grad_(), "requires_grad is True instead of False"),
+        (lambda x: x.view(7), r"raises RuntimeError: shape '\[7\]' is invalid"),
+    ],
+)
+def test_a_wrong_result_is_a_mismatch(wrong, message: str) -> None:
+    x = torch.arange(6.0).reshape(2, 3)
+    with pytest.raises(Mismatch, match=message):
+        compare_calls(lambda: copy(x), lambda: wrong(move(x)))
+
+
+def test_errors_are_compared_without_the_name_of_the_device() -> None:
+    def fail(kind: type[Exception], text: str):
+        def call() -> None:
+            raise kind(text)
+
+        return call
+
+    assert compare_calls(fail(ValueError, "not on cpu"), fail(ValueError, "not on neuron:0")) is False
+    with pytest.raises(Mismatch, match="instead of ValueError"):
+        compare_calls(fail(ValueError, "no"), fail(RuntimeError, "no"))
+    with pytest.raises(Mismatch, match="does not raise ValueError: no"):
+        compare_calls(fail(ValueError, "no"), lambda: 1)
+
+
+def test_moved_tensors_keep_strides_and_laziness() -> None:
+    x = torch.randn(4, 3, dtype=torch.complex64)
+    for tensor in (x.t(), x[::2], x.conj(), x[0].expand(5, 3), torch._neg_view(x.real), x.conj().imag):
+        moved = move(tensor)
+        assert moved.device.type == "neuron" and moved.stride() == tensor.stride()
+        assert (moved.is_conj(), moved.is_neg()) == (tensor.is_conj(), tensor.is_neg())
+        assert torch.equal(moved.cpu(), tensor)
+
+
+def work(job: tuple[str, str]) -> list[str]:
+    """What the workers of the next test do."""
+    if job[1] == "dies":
+        os._exit(3)
+    while job[1] == "hangs":
+        pass
+    return [job[1]]
+
+
+def test_a_crash_or_a_hang_costs_only_its_own_job() -> None:
+    jobs = [("", name) for name in ("a", "dies", "b", "hangs", "c")]
+    results = {job[1]: (made, problem) for job, made, problem in workers.run(jobs, work, 2, seconds=40)}
+    assert results.keys() == {"a", "dies", "b", "hangs", "c"}
+    assert [results[name] for name in "abc"] == [(["a"], ""), (["b"], ""), (["c"], "")]
+    assert results["dies"] == ([], "the process died with exit code 3")
+    assert results["hangs"] == ([], "took longer than 40 s")
+
+
+def test_command(tmp_path: Path) -> None:
+    output = tmp_path / "conformance.json"
+    command = [sys.executable, "-m", "torchneuron.testing.conformance", "--processes", "1", "--output", str(output)]
+    result = subprocess.run([*command, "--entry", "neg", "--entry", "nn.ReLU"], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    outcomes = json.loads(output.read_text())["outcomes"]
+    assert {(o["database"], o["entry"]) for o in outcomes} == {("operators", "neg"), ("modules", "nn.ReLU")}
+    assert {o["status"] for o in outcomes} == {"passed"}
+    assert "operators: forward" in result.stdout and "100.00%" in result.stdout
+    nothing = subprocess.run([*command, "--entry", "no such thing"], capture_output=True, text=True)
+    assert nothing.returncode == 1 and "no such thing" in nothing.stderr

@@ -1,0 +1,1 @@
+"""Test what runs on `neuron` against PyTorch's own databases: see `torchneuron.testing.conformance`."""

@@ -1,0 +1,31 @@
+"""The databases, each a module with `names()` and `check(name)`."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import torch
+
+from ... import neuron
+from .outcomes import Outcome
+
+MODULES = ("operators", "modules", "optimizers")
+
+
+def entries(database: str) -> list[str]:
+    """Names of the entries of a database of `MODULES`."""
+    names: list[str] = _module(database).names()
+    return names
+
+
+def check(job: tuple[str, str]) -> list[Outcome]:
+    """All outcomes of one entry of a database. Run in a worker process."""
+    database, name = job
+    torch.set_num_threads(1)
+    neuron.match_cpu_random()
+    return list(_module(database).check(name))
+
+
+def _module(database: str) -> Any:
+    return importlib.import_module(f".{database}", __package__)
