@@ -1,10 +1,13 @@
-#include "runtime/event.h"
+#include "engine/launch.h"
 #include "runtime/stream.h"
 #include "runtime/sync_debug.h"
 
 #include "python/bindings.h"
 
 #include <pybind11/stl.h>
+
+#include <chrono>
+#include <thread>
 
 namespace torchneuron {
 
@@ -22,7 +25,6 @@ Stream& stream_of_triple(int64_t stream_id, c10::DeviceIndex device) {
 }  // namespace
 
 void bind_streams(pybind11::module_& m) {
-  // Of two torch.Event, by their event_id; 0 stands for one that was never recorded.
   def(m, "current_stream", [](c10::DeviceIndex device) {
     check_device_index(device);
     return triple(current_stream(device));
@@ -41,6 +43,13 @@ void bind_streams(pybind11::module_& m) {
       [](int64_t stream_id, c10::DeviceIndex device) { return stream_of_triple(stream_id, device).priority(); });
   def(m, "sync_debug_mode", [] { return static_cast<int>(sync_debug_mode()); });
   def(m, "set_sync_debug_mode", [](int mode) { set_sync_debug_mode(static_cast<SyncDebugMode>(mode)); });
+  // Keeps the current stream busy.
+  def(m, "sleep", [](int64_t nanoseconds) {
+    static OpRecord& op = op_record("neuron::sleep");
+    detail::submit(current_stream(current_device()), op, 0, [nanoseconds] {
+      std::this_thread::sleep_for(std::chrono::nanoseconds(nanoseconds));
+    });
+  });
   def(m, "priority_range", [] { return std::make_pair(kLeastPriority, kGreatestPriority); });
 }
 

@@ -105,8 +105,27 @@ def test_handles() -> None:
     stream = torch.neuron.Stream()
     assert torch.neuron.get_stream_from_external(stream.neuron_stream) == stream
     assert torch.neuron.get_stream_from_external(stream.neuron_stream, "neuron:0") == stream
-    with pytest.raises(ValueError, match="no stream"):
-        torch.neuron.get_stream_from_external(12345)
+    external = torch.neuron.ExternalStream(stream.neuron_stream, "neuron:0")
+    assert isinstance(external, torch.neuron.Stream) and external == stream
+    x = torch.ones(2, device="neuron")
+    external.wait_stream(torch.neuron.current_stream())
+    with torch.neuron.stream(external):
+        assert torch.neuron.current_stream() == stream and (x + 1).tolist() == [2, 2]
+    for function in (torch.neuron.get_stream_from_external, torch.neuron.ExternalStream):
+        with pytest.raises(ValueError, match="no stream"):
+            function(12345)
+
+
+def test_sleep_keeps_one_stream_busy() -> None:
+    side = torch.neuron.Stream()
+    start, end = (torch.neuron.Event(enable_timing=True) for _ in range(2))
+    with torch.neuron.stream(side):
+        start.record()
+        torch.neuron._sleep(torch.neuron.clock_rate() * 100_000)  # 0.1 seconds at that many MHz
+        end.record()
+    assert not side.query() and (torch.ones(2, device="neuron") + 1).tolist() == [2, 2]
+    end.synchronize()
+    assert 100 <= start.elapsed_time(end) < 1000
 
 
 def test_texts() -> None:

@@ -89,6 +89,7 @@ from .random import (
 from .sharing import ipc_collect
 from .streams import (
     Event,
+    ExternalStream,
     Stream,
     StreamContext,
     current_stream,
@@ -105,6 +106,7 @@ SUBMODULES = ("amp", "graphs", "memory", "random", "streams")
 __all__ = [
     "AcceleratorError",
     "Event",
+    "ExternalStream",
     "MemPool",
     "NeuronDeviceProperties",
     "NeuronGraph",
@@ -205,6 +207,7 @@ _utils = devices
 _get_generator = random._get_generator
 _get_rng_state_offset = random._get_rng_state_offset
 _set_rng_state_offset = random._set_rng_state_offset
+_sleep = streams._sleep
 
 devices.register_instances()
 # Before Python and PyTorch take down what queued work still uses.

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from .. import _C
-from .devices import Device, _get_device_index
+from .devices import Device, _get_device_index, clock_rate
 
 
 class Stream(torch.Stream):
@@ -51,6 +51,14 @@ class Stream(torch.Stream):
 
     def __repr__(self) -> str:
         return f"torch.neuron.Stream(device={self.device}, stream_id={self.stream_id:#x}, priority={self.priority})"
+
+
+class ExternalStream(Stream):
+    """The stream that has the handle `stream_ptr` (its `neuron_stream`), as another library may have passed it on."""
+
+    def __new__(cls, stream_ptr: int, device: Device = None) -> "ExternalStream":
+        stream_id, index, device_type = _handle(stream_ptr, device)
+        return super().__new__(cls, stream_id=stream_id, device_index=index, device_type=device_type)  # type: ignore[return-value]
 
 
 class _EventKind(type):
@@ -126,9 +134,19 @@ def default_stream(device: Device = None) -> Stream:
 
 def get_stream_from_external(data_ptr: int, device: Device = None) -> Stream:
     """The `Stream` on `device` that has the handle `data_ptr` (its `neuron_stream`)."""
+    return _existing(_handle(data_ptr, device))
+
+
+def _handle(stream_id: int, device: Device) -> tuple[int, int, int]:
+    """What a `Stream` is made of; raises ValueError if there is none of this number."""
     index = _get_device_index(device, optional=True)
-    _C.stream_priority(data_ptr, index)
-    return _existing((data_ptr, index, _C.default_stream(index)[2]))
+    _C.stream_priority(stream_id, index)
+    return stream_id, index, _C.default_stream(index)[2]
+
+
+def _sleep(cycles: int) -> None:
+    """Keep the current stream busy for so many cycles of the chip's TensorE."""
+    _C.sleep(round(cycles * 1000 / clock_rate()))
 
 
 def _existing(triple: tuple[int, int, int]) -> Stream:
