@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -152,6 +153,34 @@ def test_waiting_between_kinds() -> None:
     done.wait(torch.neuron.current_stream())
     assert x.eq(4).all().item()
     assert ours.query() and generic.query() and done.query()
+
+
+WRONG = {
+    "wait_event(): argument 'event' must be torch.neuron.Event": lambda stream, x: stream.wait_event(x),
+    "wait_stream(): argument 'stream' must be torch.neuron.Stream": lambda stream, x: stream.wait_stream(x),
+    "record_event(): argument 'event' must be torch.neuron.Event": lambda stream, x: stream.record_event(x),
+    "set_stream(): argument 'stream' must be torch.neuron.Stream": lambda stream, x: torch.neuron.set_stream(x),
+    "StreamContext(): argument 'stream' must be torch.neuron.Stream": lambda stream, x: torch.neuron.stream(x),
+}
+
+
+@pytest.mark.parametrize("text", WRONG)
+def test_what_is_no_stream_or_event_is_named(text: str) -> None:
+    stream = torch.neuron.current_stream()
+    for value, kind in ((3, "int"), ("x", "str"), (torch.ones(1), "Tensor")):
+        with pytest.raises(TypeError, match=re.escape(f"{text}, not {kind}")):
+            WRONG[text](stream, value)
+    other = torch.Event("cpu") if text.endswith("Event") else torch.Stream("cpu")
+    with pytest.raises(ValueError, match="must be of a neuron device, but is of cpu"):
+        WRONG[text](stream, other)
+    for nothing in (stream.wait_event, stream.wait_stream):
+        with pytest.raises(TypeError, match="not NoneType"):
+            nothing(None)
+
+
+def test_events_stay_in_their_process() -> None:
+    with pytest.raises(NotImplementedError, match="argument 'interprocess' must be False"):
+        torch.neuron.Event(interprocess=True)
 
 
 def test_stream_in_compiled_code() -> None:

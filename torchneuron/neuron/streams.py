@@ -8,6 +8,17 @@ from .. import _C
 from .devices import Device, _get_device_index, clock_rate
 
 
+def _check_is(kind: type[torch.Stream] | type[torch.Event], value: Any, argument: str) -> None:
+    """Raise unless `value` is a torch.Stream or a torch.Event, as `kind` says, of the device.
+
+    torch.Stream's own methods take any object's memory for one of theirs.
+    """
+    if not isinstance(value, kind):
+        raise TypeError(f"{argument} must be torch.neuron.{kind.__name__}, not {type(value).__name__}")
+    if value.device.type != "neuron":
+        raise ValueError(f"{argument} must be of a neuron device, but is of {value.device}")
+
+
 class Stream(torch.Stream):
     """An in-order queue of work on one device. As a context manager it is the current stream within.
 
@@ -28,6 +39,23 @@ class Stream(torch.Stream):
         if index < 0:
             index = _C.current_device()
         return super().__new__(cls, torch.device("neuron", index), priority=priority)
+
+    def wait_event(self, event: torch.Event) -> None:
+        """Let what is queued here from now on run after `event`."""
+        _check_is(torch.Event, event, "wait_event(): argument 'event'")
+        super().wait_event(event)
+
+    def wait_stream(self, stream: torch.Stream) -> None:
+        """Let what is queued here from now on run after what `stream` was given so far."""
+        _check_is(torch.Stream, stream, "wait_stream(): argument 'stream'")
+        super().wait_stream(stream)
+
+    def record_event(self, event: torch.Event | None = None) -> torch.Event:
+        """Move `event`, or a new one, to the end of what was queued here so far, and return it."""
+        if event is None:
+            return super().record_event()
+        _check_is(torch.Event, event, "record_event(): argument 'event'")
+        return super().record_event(event)
 
     @property
     def neuron_stream(self) -> int:
@@ -72,22 +100,28 @@ class Event(torch.Event, metaclass=_EventKind):
     Args:
         enable_timing: whether `elapsed_time` may be asked.
         blocking: accepted for torch.cuda's sake; `synchronize` never spins for long.
-        interprocess: as torch.Event.
+        interprocess: not supported; raises NotImplementedError.
 
     What is made is a plain `torch.Event("neuron", ...)`, since `torch.Event.elapsed_time` and
     `torch.Stream.record_event` take no subclass; every event of the device is an instance of this class.
     """
 
     def __new__(cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> Any:
+        if interprocess:
+            raise NotImplementedError(
+                "Event(): argument 'interprocess' must be False: streams of two processes know nothing of each other"
+            )
         if torch.compiler.is_compiling():
             return torch.Event("neuron", enable_timing=enable_timing)
-        return torch.Event("neuron", enable_timing=enable_timing, blocking=blocking, interprocess=interprocess)
+        return torch.Event("neuron", enable_timing=enable_timing, blocking=blocking)
 
 
 class StreamContext:
     """Context manager: `stream` and its device are current within. None changes nothing."""
 
     def __init__(self, stream: torch.Stream | None) -> None:
+        if stream is not None:
+            _check_is(torch.Stream, stream, "StreamContext(): argument 'stream'")
         self.stream = stream
         self._previous_device = -1
         self._previous_stream = -1
@@ -114,8 +148,7 @@ def stream(stream: torch.Stream | None) -> Any:
 def set_stream(stream: torch.Stream | None) -> None:
     """Make `stream` current on its device, and that device the current one. None changes nothing."""
     if stream is not None:
-        if stream.device.type != "neuron":
-            raise ValueError(f"Expected a stream of a neuron device, but got one of {stream.device}")
+        _check_is(torch.Stream, stream, "set_stream(): argument 'stream'")
         _C.set_stream(stream.stream_id, stream.device_index)
 
 
