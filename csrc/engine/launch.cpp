@@ -50,7 +50,7 @@ void finish_launch(Stream& stream, OpRecord& op, uint64_t sequence) {
   op.launches.fetch_add(1, std::memory_order_relaxed);
   if (C10_UNLIKELY(launch_blocking())) {
     stream.wait_for(sequence);
-    stream.raise_pending_error();
+    stream.report();
   }
 }
 

@@ -1,3 +1,4 @@
+#include "engine/silence.h"
 #include "ops/unstructured.h"
 
 #include <ATen/ExpandUtils.h>
@@ -166,7 +167,8 @@ at::Tensor& index_put_impl_(
   }
   const bool fits = values.scalar_type() == self.scalar_type() &&
                     (masked || (sizes.has_value() && at::is_expandable_to(values.sizes(), *sizes)));
-  if (!fits || at::has_internal_overlap(self) == at::MemOverlap::Yes) {
+  const bool asked = !fits || at::has_internal_overlap(self) == at::MemOverlap::Yes;
+  if (asked) {
     ask_cpu_to_put(self, indices, values, accumulate);
   }
   if (values.dim() > 0 || values.device().type() == kNeuron) {
@@ -175,7 +177,11 @@ at::Tensor& index_put_impl_(
   at::assert_no_overlap(self, values);
   launch(
       record,
-      [accumulate, unsafe](at::Tensor self, const Indices& indices, const at::Tensor& values) {
+      [accumulate, unsafe, asked](at::Tensor self, const Indices& indices, const at::Tensor& values) {
+        std::optional<Silence> warned;
+        if (asked) {
+          warned.emplace();
+        }
         at::_index_put_impl_(self, indices, values, accumulate, unsafe);
       },
       self, indices, values);

@@ -1,3 +1,4 @@
+#include "engine/silence.h"
 #include "ops/described.h"
 
 #include <ATen/Dispatch_v2.h>
@@ -110,12 +111,11 @@ void check_fill_sizes(const at::Tensor& self, const at::Tensor& mask) {
   }
 }
 
-void warn_if_expanded(const char* op, const at::Tensor& self) {
+void warn_if_expanded(const at::Tensor& self) {
   if (at::has_internal_overlap(self) == at::MemOverlap::Yes) {
     TORCH_WARN(
-        "Use of ", op,
-        " on expanded tensors is deprecated. Please clone() the tensor before performing this operation. "
-        "This also applies to advanced indexing e.g. tensor[mask] = scalar");
+        "Use of masked_fill_ on expanded tensors is deprecated. Please clone() the tensor before performing this "
+        "operation. This also applies to advanced indexing e.g. tensor[mask] = scalar");
   }
 }
 
@@ -123,11 +123,14 @@ at::Tensor& masked_fill_scalar_(at::Tensor& self, const at::Tensor& mask, const 
   static OpRecord& op = op_record("aten::masked_fill_.Scalar");
   check_mask(self, mask);
   check_fill_sizes(self, mask);
-  warn_if_expanded("masked_fill_", self);
+  warn_if_expanded(self);
   check_fill_value(self, value);
   launch(
       op,
-      [](const at::Tensor& self, const at::Tensor& mask, const at::Scalar& value) { self.masked_fill_(mask, value); },
+      [](const at::Tensor& self, const at::Tensor& mask, const at::Scalar& value) {
+        const Silence warned;
+        self.masked_fill_(mask, value);
+      },
       self, mask, value);
   return self;
 }
@@ -137,10 +140,13 @@ at::Tensor& masked_fill_tensor_(at::Tensor& self, const at::Tensor& mask, const 
   check_fill_value(self, value);
   check_mask(self, mask);
   check_fill_sizes(self, mask);
-  warn_if_expanded("masked_fill_", self);
+  warn_if_expanded(self);
   launch(
       op,
-      [](const at::Tensor& self, const at::Tensor& mask, const at::Tensor& value) { self.masked_fill_(mask, value); },
+      [](const at::Tensor& self, const at::Tensor& mask, const at::Tensor& value) {
+        const Silence warned;
+        self.masked_fill_(mask, value);
+      },
       self, mask, value);
   return self;
 }
@@ -164,6 +170,7 @@ at::Tensor masked_fill(const at::Tensor& self, const at::Tensor& mask, const Val
 
 at::Tensor& masked_scatter_(at::Tensor& self, const at::Tensor& mask, const at::Tensor& source) {
   static OpRecord& op = op_record("aten::masked_scatter_");
+  at::assert_no_internal_overlap(self);
   TORCH_CHECK(
       self.scalar_type() == source.scalar_type(),
       "masked_scatter: expected self and source to have same dtypes but got", self.scalar_type(), " and ",
@@ -177,7 +184,6 @@ at::Tensor& masked_scatter_(at::Tensor& self, const at::Tensor& mask, const at::
   if (mask.sizes() != self.sizes()) {
     at::expand_inplace(self, mask, "masked_scatter_");
   }
-  warn_if_expanded("masked_scatter_", self);
   launch(
       op,
       [](const at::Tensor& self, const at::Tensor& mask, const at::Tensor& source) {

@@ -1,3 +1,4 @@
+#include "engine/silence.h"
 #include "ops/described.h"
 
 #include <ATen/Dispatch.h>
@@ -31,16 +32,6 @@ namespace {
 using Dims = at::OptionalIntArrayRef;
 using Correction = const std::optional<at::Scalar>&;
 using OptionalDtype = std::optional<at::ScalarType>;
-
-// Kernels warn of what the host has warned of already.
-class Silence {
- private:
-  class Handler final : public c10::WarningHandler {
-    void process(const c10::Warning&) override {}
-  };
-  Handler handler_;
-  c10::WarningUtils::WarningHandlerGuard guard_{&handler_};
-};
 
 // `names`: of the operators in the error, "std and var"; `name`: of the one in the warning, "std".
 void check_variance(const char* names, const char* name, const at::Tensor& self, Dims dims, Correction correction) {

@@ -45,13 +45,13 @@ void Event::block(Stream& stream) const {
     return;
   }
   if (stream_->completed() >= sequence_ && stream.capturing() == nullptr) {
-    stream.inherit_error(*stream_);
+    stream.inherit_reports(*stream_);
     return;
   }
   detail::submit(stream, wait_event(), 0, [other = stream_, sequence = sequence_] {
     other->wait_for(sequence);
     // Not `stream`: a graph may be replayed on another.
-    current_stream(current_device()).inherit_error(*other);
+    current_stream(current_device()).inherit_reports(*other);
   });
 }
 
@@ -63,7 +63,7 @@ void Event::synchronize() const {
         stream_->capturing() == nullptr, "operation not permitted when stream is capturing: synchronize of an event");
     ensure_usable();
     stream_->wait_interruptibly_for(sequence_);
-    stream_->raise_pending_error();
+    stream_->report();
   }
 }
 

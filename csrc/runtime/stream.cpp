@@ -15,6 +15,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <sstream>
@@ -79,6 +80,15 @@ thread_local std::array<c10::StreamId, 128> thread_streams{};
 
 }  // namespace
 
+class Stream::WarningCollector final : public c10::WarningHandler {
+ public:
+  explicit WarningCollector(Stream& stream) : stream_(stream) {}
+  void process(const c10::Warning& warning) override { stream_.keep_warning(warning); }
+
+ private:
+  Stream& stream_;
+};
+
 Stream::Stream(c10::DeviceIndex device, c10::StreamId id, int priority)
     : device_(device), id_(id), priority_(priority), slots_(new Task[kSlots]) {}
 
@@ -122,6 +132,8 @@ void Stream::run_worker() {
     setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), -5);
   }
   TaskScope scope;
+  WarningCollector collector(*this);
+  const c10::WarningUtils::WarningHandlerGuard collecting(&collector);
   set_current_device(device_);
   exchange_current_stream(*this);
   int num_threads = 0;
@@ -194,7 +206,7 @@ void Stream::synchronize() {
   ensure_usable();
   report_synchronization();
   wait_interruptibly_for(launched());
-  raise_pending_error();
+  report();
 }
 
 void Stream::set_error(std::exception_ptr error, const Task& task) {
@@ -219,36 +231,62 @@ void Stream::set_error(std::exception_ptr error, const Task& task) {
 }
 
 void Stream::keep_error(std::shared_ptr<TaskError> error) {
-  std::lock_guard<std::mutex> lock(error_mutex_);
+  std::lock_guard<std::mutex> lock(report_mutex_);
   if (error_ == nullptr || error_->raised.load()) {
     error_ = std::move(error);
-    has_error_.store(true, std::memory_order_release);
+    has_reports_.store(true, std::memory_order_release);
   }
 }
 
-void Stream::inherit_error(Stream& awaited) {
-  if (C10_LIKELY(!awaited.has_error_.load(std::memory_order_acquire))) {
+void Stream::keep_warning(const c10::Warning& warning) {
+  std::lock_guard<std::mutex> lock(report_mutex_);
+  const auto same = [&](const c10::Warning& kept) { return kept.msg() == warning.msg(); };
+  if (std::none_of(warnings_.begin(), warnings_.end(), same)) {
+    warnings_.push_back(warning);
+    has_reports_.store(true, std::memory_order_release);
+  }
+}
+
+void Stream::inherit_reports(Stream& awaited) {
+  if (C10_LIKELY(!awaited.has_reports_.load(std::memory_order_acquire))) {
     return;
   }
   std::shared_ptr<TaskError> error;
+  std::vector<c10::Warning> warnings;
   {
-    std::lock_guard<std::mutex> lock(awaited.error_mutex_);
+    std::lock_guard<std::mutex> lock(awaited.report_mutex_);
     error = awaited.error_;
+    warnings = std::exchange(awaited.warnings_, {});
+  }
+  for (const c10::Warning& warning : warnings) {
+    keep_warning(warning);
   }
   if (error != nullptr) {
     keep_error(std::move(error));
   }
 }
 
-void Stream::raise_pending_error() {
-  if (C10_LIKELY(!has_error_.load(std::memory_order_acquire))) {
+void Stream::report_warnings() {
+  std::vector<c10::Warning> warnings;
+  {
+    std::lock_guard<std::mutex> lock(report_mutex_);
+    warnings = std::exchange(warnings_, {});
+  }
+  for (const c10::Warning& warning : warnings) {
+    c10::warn(warning);
+  }
+}
+
+void Stream::report() {
+  if (C10_LIKELY(!has_reports_.load(std::memory_order_acquire))) {
     return;
   }
+  report_warnings();
   std::shared_ptr<TaskError> error;
   {
-    std::lock_guard<std::mutex> lock(error_mutex_);
+    std::lock_guard<std::mutex> lock(report_mutex_);
     error = std::exchange(error_, nullptr);
-    has_error_.store(false, std::memory_order_release);
+    has_reports_.store(!warnings_.empty(), std::memory_order_release);
   }
   if (error != nullptr && !error->raised.exchange(true)) {
     std::rethrow_exception(error->exception);
@@ -301,7 +339,10 @@ void drain_all_streams() noexcept {
     return;
   }
   for (c10::DeviceIndex device = 0; device < device_count(); ++device) {
-    for_each_stream(device, [](Stream& stream) { stream.wait_for(stream.launched()); });
+    for_each_stream(device, [](Stream& stream) {
+      stream.wait_for(stream.launched());
+      stream.report_warnings();
+    });
   }
 }
 

@@ -4,12 +4,14 @@
 #include "runtime/device.h"
 
 #include <c10/core/Stream.h>
+#include <c10/util/Exception.h>
 
 #include <atomic>
 #include <condition_variable>
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 namespace torchneuron {
 
@@ -39,11 +41,13 @@ class Stream {
   void wait_for(uint64_t sequence);
   // As wait_for; on Python's main thread, signal handlers run meanwhile, and what one raises ends the wait.
   void wait_interruptibly_for(uint64_t sequence);
-  // Waits for all that was queued, then raises the first error of a task, if there was one.
+  // Waits for all that was queued, then reports.
   void synchronize();
-  void raise_pending_error();
-  // What this stream does next relies on `awaited`, so the pending error of `awaited` is one of this stream too.
-  void inherit_error(Stream& awaited);
+  // Gives this thread the warnings of tasks that nobody has got yet, each text once, then raises their first error.
+  void report();
+  void report_warnings();
+  // What this stream does next relies on `awaited`, so what is to be reported there is to be reported here too.
+  void inherit_reports(Stream& awaited);
 
   // The graph that records this stream, or null.
   Graph* capturing() const { return graph_.load(std::memory_order_acquire); }
@@ -52,6 +56,8 @@ class Stream {
  private:
   static constexpr uint64_t kSlots = 2048;
   static constexpr size_t kMaxHeldBytes = size_t{256} << 20;
+
+  class WarningCollector;
 
   // Shared by the failed task's stream and those that waited for it, and raised once.
   struct TaskError {
@@ -70,6 +76,7 @@ class Stream {
   void wait_for(uint64_t sequence, bool interruptible);
   void set_error(std::exception_ptr error, const Task& task);
   void keep_error(std::shared_ptr<TaskError> error);
+  void keep_warning(const c10::Warning& warning);
 
   const c10::DeviceIndex device_;
   const c10::StreamId id_;
@@ -88,9 +95,10 @@ class Stream {
   std::condition_variable work_arrived_;
   std::condition_variable work_done_;
 
-  std::atomic<bool> has_error_{false};
-  std::mutex error_mutex_;
+  std::atomic<bool> has_reports_{false};
+  std::mutex report_mutex_;
   std::shared_ptr<TaskError> error_;
+  std::vector<c10::Warning> warnings_;
 
   std::atomic<Graph*> graph_{nullptr};
 };
@@ -112,9 +120,9 @@ template <typename Visit>
 void for_each_stream(c10::DeviceIndex device, Visit&& visit);
 Stream* stream_or_null(c10::DeviceIndex device, c10::StreamId id);
 
-// Waits for every stream of `device` and raises the first error.
+// Waits for every stream of `device`, then reports.
 void synchronize_device(c10::DeviceIndex device);
-// Waits for every stream of every device; raises nothing.
+// Waits for every stream of every device and reports the warnings; raises nothing.
 void drain_all_streams() noexcept;
 
 template <typename Visit>
