@@ -67,6 +67,12 @@ void Event::synchronize() const {
   }
 }
 
+void Event::wait() const {
+  if (stream_ != nullptr) {
+    stream_->wait_for(sequence_);
+  }
+}
+
 double Event::elapsed_milliseconds(const Event& end) const {
   TORCH_CHECK_VALUE(timing_ && end.timing_, "Both events must be created with argument 'enable_timing=True'.");
   TORCH_CHECK_VALUE(

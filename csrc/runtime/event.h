@@ -18,6 +18,8 @@ class Event {
   bool query() const;
   // Waits, then raises the first error of the event's stream.
   void synchronize() const;
+  // Waits and raises nothing.
+  void wait() const;
   // Milliseconds from this event to `end`. Throws unless both were recorded with timing and have passed.
   double elapsed_milliseconds(const Event& end) const;
 
