@@ -54,10 +54,14 @@ void finish_launch(Stream& stream, OpRecord& op, uint64_t sequence) {
   }
 }
 
-void record_in_graph(Graph& graph, Task&& task) { graph.add(std::move(task)); }
+void record_in_graph(Graph& graph, const Stream& stream, Task&& task) { graph.add(stream, std::move(task)); }
 
 BlockingCall::BlockingCall(c10::DeviceIndex device, OpRecord& op) : op_(op) {
-  launch_stream(device).synchronize();
+  Stream& stream = launch_stream(device);
+  if (C10_UNLIKELY(stream.capturing() != nullptr)) {
+    stream.check_not_capturing((op.name + " has to wait").c_str());
+  }
+  stream.synchronize();
   op.fallbacks.fetch_add(1, std::memory_order_relaxed);
   scope_.emplace();
   without_gil_.emplace();

@@ -141,7 +141,7 @@ void submit(Stream& stream, OpRecord& op, size_t held_bytes, Stored&& stored);
 bool launch_blocking();
 // With TORCHNEURON_STACK_TRACE=1 the Python stack of the launch, which an error of the task then shows; else null.
 std::shared_ptr<std::string> python_stack();
-void record_in_graph(Graph& graph, Task&& task);
+void record_in_graph(Graph& graph, const Stream& stream, Task&& task);
 void finish_launch(Stream& stream, OpRecord& op, uint64_t sequence);
 Stream& launch_stream(c10::DeviceIndex device);
 
@@ -165,7 +165,7 @@ void submit(Stream& stream, OpRecord& op, size_t held_bytes, Stored&& stored) {
   if (Graph* graph = stream.capturing(); C10_UNLIKELY(graph != nullptr)) {
     Task task;
     task.emplace(&op, held_bytes, std::forward<Stored>(stored));
-    record_in_graph(*graph, std::move(task));
+    record_in_graph(*graph, stream, std::move(task));
     return;
   }
   const uint64_t sequence = stream.push(&op, held_bytes, python_stack(), std::forward<Stored>(stored));

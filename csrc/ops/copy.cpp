@@ -14,7 +14,8 @@ namespace torchneuron {
 
 namespace {
 
-// Pageable host memory up to this size is copied into the task, so that the host need not wait for the stream.
+// Pageable host memory up to this size, and of any size in a captured graph, is copied into the task, so that the host
+// need not wait for the stream.
 constexpr int64_t kStagedBytes = int64_t{64} << 10;
 
 // Host memory that a task reads or writes in place; holds the storage, not the Python object.
@@ -31,11 +32,11 @@ bool reads_asynchronously(const at::Tensor& host, bool non_blocking) {
 void copy_host_to_device(const at::Tensor& source, const at::Tensor& destination, bool non_blocking) {
   static OpRecord& op = op_record("neuron::copy_host_to_device");
   const bool asynchronous = reads_asynchronously(source, non_blocking);
-  if (!asynchronous && static_cast<int64_t>(source.nbytes()) <= kStagedBytes) {
+  Stream& stream = current_stream(destination.device().index());
+  if (!asynchronous && (static_cast<int64_t>(source.nbytes()) <= kStagedBytes || stream.capturing() != nullptr)) {
     launch(op, [](const at::Tensor& to, const at::Tensor& from) { to.copy_(from); }, destination, source);
     return;
   }
-  Stream& stream = current_stream(destination.device().index());
   launch_on(
       stream, op, [](const at::Tensor& to, const HostMemory& from) { to.copy_(from.tensor); }, destination,
       HostMemory(source));
@@ -47,10 +48,14 @@ void copy_host_to_device(const at::Tensor& source, const at::Tensor& destination
 void copy_device_to_host(const at::Tensor& source, const at::Tensor& destination, bool non_blocking) {
   static OpRecord& op = op_record("neuron::copy_device_to_host");
   Stream& stream = current_stream(source.device().index());
+  const bool asynchronous = reads_asynchronously(destination, non_blocking);
+  if (!asynchronous) {
+    stream.check_not_capturing("a copy to the host that is not asynchronous");
+  }
   launch_on(
       stream, op, [](const HostMemory& to, const at::Tensor& from) { to.tensor.copy_(from); }, HostMemory(destination),
       source);
-  if (!reads_asynchronously(destination, non_blocking)) {
+  if (!asynchronous) {
     stream.synchronize();
   }
 }

@@ -1,7 +1,7 @@
 #include "runtime/event.h"
 
 #include "engine/launch.h"
-#include "runtime/graph.h"
+#include "runtime/capture_error.h"
 
 namespace torchneuron {
 
@@ -25,11 +25,12 @@ void Event::record(Stream& stream) {
       stream_ == nullptr || stream_->device() == stream.device(), "Event device ", stream_->handle().device(),
       " does not match recording stream's device ", stream.handle().device(), ".");
   stream_ = &stream;
-  graph_ = stream.capturing();
   if (timing_) {
     nanoseconds_ = std::make_shared<std::atomic<uint64_t>>(0);
     detail::submit(stream, record_event(), 0, [time = nanoseconds_] { time->store(detail::now_nanoseconds()); });
   }
+  Graph* graph = stream.capturing();
+  captured_ = graph != nullptr ? std::optional<CapturePoint>(graph->mark(stream)) : std::nullopt;
   sequence_ = stream.launched();
 }
 
@@ -37,10 +38,10 @@ void Event::block(Stream& stream) const {
   if (stream_ == nullptr || stream_ == &stream) {
     return;
   }
-  if (graph_ != nullptr) {
+  if (captured_.has_value()) {
     // The graph runs its tasks in the order of their launches, so the wait needs no task.
-    if (stream_->capturing() == graph_) {
-      graph_->join(stream);
+    if (Graph* graph = stream_->capturing(); graph != nullptr && graph->capture() == captured_->capture) {
+      graph->join(stream, *captured_);
     }
     return;
   }
@@ -55,12 +56,23 @@ void Event::block(Stream& stream) const {
   });
 }
 
-bool Event::query() const { return stream_ == nullptr || stream_->completed() >= sequence_; }
+void Event::check_not_capturing(const char* call) const {
+  if (captured_.has_value()) {
+    raise_capture_error(CaptureError::kCapturedEvent, call);
+  }
+  if (stream_ != nullptr) {
+    stream_->check_not_capturing(call);
+  }
+}
+
+bool Event::query() const {
+  check_not_capturing("query of an event");
+  return passed();
+}
 
 void Event::synchronize() const {
+  check_not_capturing("synchronize of an event");
   if (stream_ != nullptr) {
-    TORCH_CHECK(
-        stream_->capturing() == nullptr, "operation not permitted when stream is capturing: synchronize of an event");
     ensure_usable();
     stream_->wait_interruptibly_for(sequence_);
     stream_->report();
@@ -77,7 +89,7 @@ double Event::elapsed_milliseconds(const Event& end) const {
   TORCH_CHECK_VALUE(timing_ && end.timing_, "Both events must be created with argument 'enable_timing=True'.");
   TORCH_CHECK_VALUE(
       stream_ != nullptr && end.stream_ != nullptr, "Both events must be recorded before calculating elapsed time.");
-  TORCH_CHECK(query() && end.query(), "Both events must be completed before calculating elapsed time.");
+  TORCH_CHECK(passed() && end.passed(), "Both events must be completed before calculating elapsed time.");
   const auto start_ns = static_cast<int64_t>(nanoseconds_->load());
   const auto end_ns = static_cast<int64_t>(end.nanoseconds_->load());
   return static_cast<double>(end_ns - start_ns) / 1e6;

@@ -81,8 +81,8 @@ class PhiloxState final : public c10::intrusive_ptr_target {
     if (in_graph) {
       TORCH_CHECK(
           graph_rng_ != nullptr,
-          "While a graph captures a stream, random numbers can only come from the default generator of its device: "
-          "leave out generator=, or draw before the capture.");
+          "While a graph captures a stream, random numbers come from the default generator of its device or from one "
+          "that the graph was told of by register_generator_state() before the capture.");
       return {graph_rng_, std::exchange(offset_in_graph_, offset_in_graph_ + increment)};
     }
     return {seed_, std::exchange(offset_, offset_ + increment)};
@@ -246,6 +246,8 @@ PhiloxCursor NeuronGeneratorImpl::draw(int64_t elements) {
   const bool in_graph = current_stream(device().index()).capturing() != nullptr;
   return state()->draw(static_cast<uint64_t>(elements), in_graph);
 }
+
+bool NeuronGeneratorImpl::shares_state(const NeuronGeneratorImpl& other) const { return state() == other.state(); }
 
 void NeuronGeneratorImpl::capture_prologue(std::shared_ptr<GraphRng> rng) { state()->begin_capture(std::move(rng)); }
 

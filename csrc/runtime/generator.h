@@ -76,6 +76,9 @@ class NeuronGeneratorImpl final : public c10::GeneratorImpl {
   // cursor is relative to the graph's GraphRng, and the generator's own offset stays.
   PhiloxCursor draw(int64_t elements);
 
+  // Whether both draw from one stream of numbers, as after graphsafe_set_state.
+  bool shares_state(const NeuronGeneratorImpl& other) const;
+
   // Graph capture. `rng` is filled by the graph at each replay; capture_epilogue returns by how much one replay must
   // advance the offset. A replay does, on the launching thread,
   //     PhiloxKey key = generator.reserve(increment);

@@ -2,7 +2,9 @@
 
 #include "engine/launch.h"
 #include "runtime/allocator.h"
+#include "runtime/capture_error.h"
 
+#include <algorithm>
 #include <atomic>
 #include <fstream>
 
@@ -15,8 +17,22 @@ c10::MempoolId_t new_pool_id() {
   return {next.fetch_add(1), 0};
 }
 
-NeuronGeneratorImpl& generator_of(c10::DeviceIndex device) {
-  return generator_or_default(std::nullopt, c10::Device(kNeuron, device));
+uint64_t new_capture() {
+  static std::atomic<uint64_t> next{1};
+  return next.fetch_add(1);
+}
+
+NeuronGeneratorImpl& impl_of(const at::Generator& generator) { return *generator.get<NeuronGeneratorImpl>(); }
+
+void run_by_name(Task& task) {
+  try {
+    task.run();
+  } catch (c10::Error& e) {
+    if (task.op != nullptr) {
+      e.add_context("raised by " + task.op->name + " in a graph");
+    }
+    throw;
+  }
 }
 
 }  // namespace
@@ -32,65 +48,135 @@ Graph::~Graph() {
 }
 
 void Graph::capture_begin(c10::MempoolId_t pool, at::GraphCaptureMode) {
-  TORCH_CHECK(!captured_ && streams_.empty(), "this graph was captured before; call reset() first");
   ensure_usable();
+  Stream& stream = current_stream(current_device());
+  if (stream.capturing() != nullptr) {
+    raise_capture_error(CaptureError::kIllegalState, c10::str("a capture of ", stream.handle(), " is under way"));
+  }
+  TORCH_CHECK(
+      !captured_ && branches_.empty(),
+      "This graph instance already owns a captured graph. To capture a new graph, create a new instance or call "
+      "reset().");
   device_ = current_device();
-  Stream& stream = current_stream(device_);
-  TORCH_CHECK(stream.capturing() == nullptr, "the current stream is already capturing: ", stream.handle());
   content_ = std::make_shared<Content>();
+  draws_.clear();
+  register_generator(default_generator(device_));
   pool_ = pool == c10::MempoolId_t{0, 0} ? new_pool_id() : pool;
   device_memory().begin_allocate_to_pool(device_, pool_, &stream);
-  generator_of(device_).capture_prologue(content_->rng);
-  streams_.push_back(&stream);
+  capture_ = new_capture();
+  branches_.push_back({&stream, {0}});
   stream.set_capturing(this);
 }
 
 void Graph::capture_end() {
-  TORCH_CHECK(!streams_.empty(), "capture_end() without capture_begin()");
+  TORCH_CHECK(!branches_.empty(), "capture_end() without capture_begin()");
   TORCH_CHECK(
-      &current_stream(device_) == streams_.front(),
-      "capture_end() must be called on the stream where capture began: ", streams_.front()->handle());
+      &current_stream(device_) == branches_.front().stream,
+      "capture_end() must be called on the stream where capture began: ", branches_.front().stream->handle());
+  const Stream* unjoined = unjoined_stream();
   end_streams();
   captured_ = true;
+  if (unjoined != nullptr) {
+    reset();
+    raise_capture_error(
+        CaptureError::kUnjoined, c10::str(
+                                     "the capture was to end on ", current_stream(device_).handle(),
+                                     ", which does not wait for all of ", unjoined->handle()));
+  }
+}
+
+const Stream* Graph::unjoined_stream() const {
+  const std::vector<uint64_t>& joined = branches_.front().tasks;
+  for (size_t i = 1; i < branches_.size(); ++i) {
+    if (branches_[i].tasks[i] > (i < joined.size() ? joined[i] : 0)) {
+      return branches_[i].stream;
+    }
+  }
+  return nullptr;
 }
 
 void Graph::end_streams() {
-  for (Stream* stream : streams_) {
-    stream->set_capturing(nullptr);
+  for (const Branch& branch : branches_) {
+    branch.stream->set_capturing(nullptr);
   }
-  streams_.clear();
-  rng_increment_ = generator_of(device_).capture_epilogue();
+  branches_.clear();
+  for (Draws& draws : draws_) {
+    draws.increment = impl_of(draws.generator).capture_epilogue();
+  }
   device_memory().end_allocate_to_pool(device_, pool_);
 }
 
-void Graph::add(Task&& task) {
+void Graph::register_generator(const at::Generator& generator) {
+  NeuronGeneratorImpl& impl = *at::check_generator<NeuronGeneratorImpl>(generator);
+  for (const Draws& draws : draws_) {
+    if (impl.shares_state(impl_of(draws.generator))) {
+      return;
+    }
+  }
+  auto rng = std::make_shared<GraphRng>();
+  impl.capture_prologue(rng);
+  content_->rngs.push_back(std::move(rng));
+  // Not `generator`, whose state may be exchanged for another.
+  draws_.push_back({at::Generator(impl.graphsafe_get_state())});
+}
+
+size_t Graph::branch_of(const Stream& stream) const {
+  const auto found =
+      std::find_if(branches_.begin(), branches_.end(), [&](const Branch& branch) { return branch.stream == &stream; });
+  return found - branches_.begin();
+}
+
+void Graph::add(const Stream& stream, Task&& task) {
   std::lock_guard<std::mutex> lock(mutex_);
+  const size_t branch = branch_of(stream);
+  ++branches_[branch].tasks[branch];
   content_->tasks.push_back(std::move(task));
 }
 
-void Graph::join(Stream& stream) {
+CapturePoint Graph::mark(const Stream& stream) {
   std::lock_guard<std::mutex> lock(mutex_);
-  if (stream.capturing() == nullptr) {
-    streams_.push_back(&stream);
+  return {capture_, branches_[branch_of(stream)].tasks};
+}
+
+void Graph::join(Stream& stream, const CapturePoint& point) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (Graph* other = stream.capturing(); other != nullptr && other != this) {
+    raise_capture_error(CaptureError::kMerge, c10::str("another graph captures ", stream.handle()));
+  }
+  const size_t branch = branch_of(stream);
+  if (branch == branches_.size()) {
+    branches_.push_back({&stream, std::vector<uint64_t>(branch + 1)});
     stream.set_capturing(this);
+  }
+  std::vector<uint64_t>& tasks = branches_[branch].tasks;
+  tasks.resize(std::max(tasks.size(), point.tasks.size()));
+  for (size_t i = 0; i < point.tasks.size(); ++i) {
+    tasks[i] = std::max(tasks[i], point.tasks[i]);
   }
 }
 
 void Graph::replay() {
   TORCH_CHECK(captured_, "replay() of a graph that was not captured");
+  Stream& stream = current_stream(device_);
+  stream.check_not_capturing("the replay of another graph");
   static OpRecord& op = op_record("neuron::graph_replay");
-  const PhiloxKey key = generator_of(device_).reserve(rng_increment_);
-  detail::submit(current_stream(device_), op, 0, [content = content_, key] {
-    content->rng->seed = key.seed;
-    content->rng->offset = key.offset;
+  std::vector<PhiloxKey> keys;
+  keys.reserve(draws_.size());
+  for (const Draws& draws : draws_) {
+    keys.push_back(impl_of(draws.generator).reserve(draws.increment));
+  }
+  detail::submit(stream, op, 0, [content = content_, keys = std::move(keys)] {
+    for (size_t i = 0; i < keys.size(); ++i) {
+      *content->rngs[i] = {keys[i].seed, keys[i].offset};
+    }
     for (Task& task : content->tasks) {
-      task.run();
+      run_by_name(task);
     }
   });
 }
 
 void Graph::reset() {
-  if (!streams_.empty()) {
+  if (!branches_.empty()) {
     end_streams();
     captured_ = true;
   }
@@ -110,7 +196,7 @@ void Graph::synchronize_for_release() {
 }
 
 c10::MempoolId_t Graph::pool() const {
-  TORCH_CHECK(captured_ || !streams_.empty(), "pool() of a graph that was not captured");
+  TORCH_CHECK(captured_ || !branches_.empty(), "pool() of a graph that was not captured");
   return pool_;
 }
 

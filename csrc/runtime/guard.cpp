@@ -43,7 +43,7 @@ struct NeuronGuardImpl final : public c10::impl::DeviceGuardImplInterface {
     return exchange_current_stream(stream_of(stream)).handle();
   }
   void* getStreamNativeHandle(const c10::Stream stream) const override { return &stream_of(stream); }
-  bool queryStream(const c10::Stream& stream) const override { return stream_of(stream).idle(); }
+  bool queryStream(const c10::Stream& stream) const override { return stream_of(stream).query(); }
   void synchronizeStream(const c10::Stream& stream) const override { stream_of(stream).synchronize(); }
   bool isStreamCapturing(const c10::Stream& stream) const override { return stream_of(stream).capturing() != nullptr; }
   void synchronizeDevice(const c10::DeviceIndex device) const override { synchronize_device(device); }

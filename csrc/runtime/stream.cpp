@@ -2,7 +2,7 @@
 
 #include "engine/launch.h"
 #include "runtime/blocking.h"
-#include "runtime/graph.h"
+#include "runtime/capture_error.h"
 #include "runtime/sync_debug.h"
 #include "runtime/topology.h"
 
@@ -201,8 +201,19 @@ void Stream::wait_for(uint64_t sequence) { wait_for(sequence, /*interruptible=*/
 
 void Stream::wait_interruptibly_for(uint64_t sequence) { wait_for(sequence, /*interruptible=*/true); }
 
+void Stream::check_not_capturing(const char* what) const {
+  if (C10_UNLIKELY(capturing() != nullptr)) {
+    raise_capture_error(CaptureError::kUnsupported, c10::str(what, " (on ", handle(), ")"));
+  }
+}
+
+bool Stream::query() const {
+  check_not_capturing("query of the stream");
+  return completed() == launched();
+}
+
 void Stream::synchronize() {
-  TORCH_CHECK(capturing() == nullptr, "operation not permitted when stream is capturing: synchronize of ", handle());
+  check_not_capturing("synchronize of the stream");
   ensure_usable();
   report_synchronization();
   wait_interruptibly_for(launched());
@@ -325,13 +336,9 @@ Stream* stream_or_null(c10::DeviceIndex device, c10::StreamId id) {
 void synchronize_device(c10::DeviceIndex device) {
   check_device_index(device);
   ensure_usable();
-  for_each_stream(device, [](Stream& stream) {
-    TORCH_CHECK(
-        stream.capturing() == nullptr, "operation not permitted when stream is capturing: synchronize of ",
-        stream.handle());
-    stream.wait_interruptibly_for(stream.launched());
-  });
-  for_each_stream(device, [](Stream& stream) { stream.raise_pending_error(); });
+  for_each_stream(device, [](Stream& stream) { stream.check_not_capturing("synchronize of the device"); });
+  for_each_stream(device, [](Stream& stream) { stream.wait_interruptibly_for(stream.launched()); });
+  for_each_stream(device, [](Stream& stream) { stream.report(); });
 }
 
 void drain_all_streams() noexcept {

@@ -35,7 +35,8 @@ class Stream {
   // Sequence numbers: tasks 1 … launched() were queued, 1 … completed() have run.
   uint64_t launched() const { return tail_.load(std::memory_order_acquire); }
   uint64_t completed() const { return completed_.load(std::memory_order_acquire); }
-  bool idle() const { return completed() == launched(); }
+  // Whether all that was queued has run. Throws while a graph captures the stream.
+  bool query() const;
 
   // Waits for task number `sequence`. Raises nothing.
   void wait_for(uint64_t sequence);
@@ -51,6 +52,8 @@ class Stream {
 
   // The graph that records this stream, or null.
   Graph* capturing() const { return graph_.load(std::memory_order_acquire); }
+  // Throws while a graph captures the stream, where `what` is not possible.
+  void check_not_capturing(const char* what) const;
   void set_capturing(Graph* graph) { graph_.store(graph, std::memory_order_release); }
 
  private:

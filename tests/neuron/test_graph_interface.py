@@ -67,6 +67,57 @@ def test_an_error_while_recording_restores_the_stream() -> None:
     assert not torch.neuron.is_current_stream_capturing() and (x + 1).tolist() == [2] * 4
 
 
+def test_an_error_in_a_side_stream_is_the_one_that_is_seen() -> None:
+    x, side = torch.ones(4, device=DEVICE), torch.neuron.Stream()
+    with pytest.raises(KeyError), torch.neuron.graph(torch.neuron.NeuronGraph()):
+        side.wait_stream(torch.neuron.current_stream())
+        with torch.neuron.stream(side):
+            x + 1
+            raise KeyError
+    assert not torch.neuron.is_current_stream_capturing() and (x + 1).tolist() == [2] * 4
+
+
+def test_a_registered_generator_draws_anew() -> None:
+    x = torch.zeros(1000, device=DEVICE)
+    generator = torch.Generator(DEVICE).manual_seed(5)
+    graph = torch.neuron.NeuronGraph()
+    graph.register_generator_state(generator)
+    graph.register_generator_state(generator)
+    graph.register_generator_state(torch.neuron.default_generators[0])
+    with torch.neuron.graph(graph):
+        x.uniform_(generator=generator)
+        y = torch.rand(10, device=DEVICE)
+    generator.manual_seed(7)
+    torch.neuron.manual_seed(3)
+    drawn = []
+    for _ in range(3):
+        graph.replay()
+        drawn.append((x.cpu(), y.cpu()))
+    after = torch.rand(5, device=DEVICE, generator=generator).cpu()
+    generator.manual_seed(7)
+    torch.neuron.manual_seed(3)
+    for first, second in drawn:
+        assert torch.equal(first, torch.zeros(1000, device=DEVICE).uniform_(generator=generator).cpu())
+        assert torch.equal(second, torch.rand(10, device=DEVICE).cpu())
+    assert torch.equal(after, torch.rand(5, device=DEVICE, generator=generator).cpu())
+
+
+def test_generators_that_cannot_be_registered() -> None:
+    graph, other = torch.neuron.NeuronGraph(), torch.neuron.NeuronGraph()
+    with pytest.raises(TypeError, match="'generator' must be torch.Generator, not int"):
+        graph.register_generator_state(3)
+    with pytest.raises(RuntimeError, match="Expected a 'neuron' device type for generator but found 'cpu'"):
+        graph.register_generator_state(torch.Generator())
+    shared = torch.Generator("neuron:1")
+    graph.register_generator_state(shared)
+    other.register_generator_state(shared)
+    with torch.neuron.graph(graph), torch.neuron.device(1), torch.neuron.stream(torch.neuron.Stream(1)):
+        with pytest.raises(RuntimeError, match="one graph capture at a time"):
+            other.capture_begin()
+        assert not torch.neuron.is_current_stream_capturing()
+    assert torch.rand(3, device="neuron:1", generator=shared).shape == (3,)
+
+
 def test_graphed_function() -> None:
     sample = torch.randn(3, 4, device=DEVICE, requires_grad=True)
     weight = torch.randn(4, 4, device=DEVICE)

@@ -166,6 +166,93 @@ def test_a_graph_over_two_streams() -> None:
     assert w.eq(70).all().item()
 
 
+def test_work_of_a_side_stream_must_be_joined() -> None:
+    x = torch.zeros(4, device=DEVICE)
+    main, side, idle = (torch.neuron.Stream() for _ in range(3))
+    graph = torch.accelerator.Graph()
+    with pytest.raises(torch.AcceleratorError, match="capturing stream has unjoined work") as raised, main, graph:
+        side.wait_stream(main)
+        idle.wait_stream(main)
+        with torch.neuron.stream(side):
+            x.add_(1)
+        main.wait_stream(side)
+        with torch.neuron.stream(side):
+            x.add_(1)
+    assert raised.value.error_code == 904  # cudaErrorStreamCaptureUnjoined
+    with pytest.raises(RuntimeError, match="not captured"):
+        graph.replay()
+    for stream in (main, side, idle):
+        assert stream.query()
+        with torch.neuron.stream(stream):
+            x.add_(1)
+        stream.synchronize()
+    assert x.tolist() == [3, 3, 3, 3]
+    with main, graph:
+        idle.wait_stream(main)  # nothing is queued there
+        side.wait_stream(main)
+        with torch.neuron.stream(side):
+            x.add_(1)
+        idle.wait_stream(side)
+        main.wait_stream(idle)  # and so for `side`
+    graph.replay()
+    torch.neuron.synchronize()
+    assert x.tolist() == [4, 4, 4, 4]
+
+
+def test_an_event_of_a_capture_is_no_mark_for_the_host() -> None:
+    before, inside = torch.neuron.Event(), torch.neuron.Event()
+    stream = torch.neuron.Stream()
+    graph = torch.accelerator.Graph()
+    with stream:
+        before.record()
+        with graph:
+            inside.record()
+            for call in (before.query, before.synchronize, inside.query, inside.synchronize):
+                with pytest.raises(torch.AcceleratorError, match="captur"):
+                    call()
+    assert before.query()
+    for call in (inside.query, inside.synchronize):
+        with pytest.raises(torch.AcceleratorError, match="an event last recorded in a capturing stream") as raised:
+            call()
+        assert raised.value.error_code == 907  # cudaErrorCapturedEvent
+    inside.record()
+    inside.synchronize()
+    assert inside.query()
+
+
+def test_one_capture_of_a_stream_at_a_time() -> None:
+    x = torch.zeros(2, device=DEVICE)
+    first, second = torch.accelerator.Graph(), torch.accelerator.Graph()
+    with torch.neuron.stream(torch.neuron.Stream()):
+        first.capture_begin()
+        for graph in (first, second):
+            with pytest.raises(torch.AcceleratorError, match="cannot be performed in the present state") as raised:
+                graph.capture_begin()
+            assert raised.value.error_code == 401  # cudaErrorIllegalState
+        x.add_(1)
+        first.capture_end()
+        with pytest.raises(RuntimeError, match="already owns a captured graph"):
+            first.capture_begin()
+        with pytest.raises(RuntimeError, match="without capture_begin"):
+            second.capture_end()
+        first.replay()
+        assert x.tolist() == [1, 1]
+
+
+def test_captures_are_not_merged() -> None:
+    streams = [torch.neuron.Stream() for _ in range(2)]
+    graphs = [torch.neuron.NeuronGraph() for _ in range(2)]
+    with torch.neuron.device(0), torch.neuron.stream(streams[0]):
+        graphs[0].capture_begin()
+        mark = streams[0].record_event()
+        with torch.neuron.device(1), torch.neuron.stream(torch.neuron.Stream(1)):
+            graphs[1].capture_begin()
+            with pytest.raises(torch.AcceleratorError, match="merge of separate capture sequences"):
+                torch.neuron.current_stream().wait_event(mark)
+            graphs[1].capture_end()
+        graphs[0].capture_end()
+
+
 def test_replay_without_capture_is_an_error() -> None:
     with pytest.raises(RuntimeError):
         torch.accelerator.Graph().replay()

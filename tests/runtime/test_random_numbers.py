@@ -126,7 +126,7 @@ def test_the_state_of_a_generator_that_matches_the_cpu() -> None:
 
 def test_a_capture_draws_from_the_default_generator_only() -> None:
     generator = torch.Generator(DEVICE)
-    refusal = pytest.raises(RuntimeError, match="default generator .* leave out generator=")
+    refusal = pytest.raises(RuntimeError, match="default generator .* register_generator_state")
     with torch.neuron.graph(torch.neuron.NeuronGraph()), refusal:
         torch.rand(4, device=DEVICE, generator=generator)
 

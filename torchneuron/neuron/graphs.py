@@ -30,6 +30,24 @@ class NeuronGraph(torch.accelerator.Graph):
     `torch.accelerator.Graph` with the calls of `torch.cuda.CUDAGraph`. Use it through `torch.neuron.graph`.
     """
 
+    def __init__(self, keep_graph: bool = False, **options: Any) -> None:
+        super().__init__(keep_graph, **options)
+        self._generators: list[torch.Generator] = []
+
+    def register_generator_state(self, generator: torch.Generator) -> None:
+        """Let captures of this graph draw from `generator` beside the device's default one; call it before the capture.
+
+        Each replay then draws anew, and moves the generator on by what it drew.
+        """
+        if not isinstance(generator, torch.Generator):
+            raise TypeError(
+                "register_generator_state(): argument 'generator' must be torch.Generator, "
+                f"not {type(generator).__name__}"
+            )
+        if generator.device.type != "neuron":
+            raise RuntimeError(f"Expected a 'neuron' device type for generator but found '{generator.device.type}'")
+        self._generators.append(generator)
+
     def capture_begin(
         self, pool: tuple[int, int] | None = None, capture_error_mode: CaptureErrorMode | None = None
     ) -> None:
@@ -44,6 +62,12 @@ class NeuronGraph(torch.accelerator.Graph):
         if capture_error_mode is not None:
             self.capture_error_mode = capture_error_mode
         super().capture_begin()
+        try:
+            for generator in self._generators:
+                _C.register_generator(generator)
+        except RuntimeError:
+            self.reset()
+            raise
 
 
 class graph:
@@ -86,5 +110,8 @@ class graph:
     def __exit__(self, *exception: object) -> None:
         try:
             self.neuron_graph.capture_end()
+        except torch.AcceleratorError:
+            if exception[0] is None:  # else what was raised within left the work of a side stream unjoined
+                raise
         finally:
             self._stream_context.__exit__(*exception)
