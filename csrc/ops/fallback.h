@@ -2,6 +2,7 @@
 
 #include "engine/launch.h"
 #include "ops/fallback_arguments.h"
+#include "ops/recorded_kernel.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
@@ -11,7 +12,8 @@
 namespace torchneuron {
 
 // Waits for the stream and runs the kernel that the dispatched overload has for `kCpuKey` on views of device memory.
-// What the kernel allocates, outputs included, is device memory, so nothing is copied.
+// What the kernel allocates, outputs included, is device memory, so nothing is copied. While a graph captures the
+// stream the kernel is recorded instead.
 template <c10::DispatchKey kCpuKey>
 void run_cpu_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
   TORCH_CHECK_NOT_IMPLEMENTED(
@@ -19,13 +21,18 @@ void run_cpu_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::j
       "' with arguments from the 'neuron' backend: the operator has neither a kernel for it nor one for 'cpu'.");
   const auto arguments = static_cast<ptrdiff_t>(op.schema().arguments().size());
   FallbackArguments views(op.schema(), torch::jit::last(*stack, arguments));
+  const c10::OperatorName& name = op.operator_name();
+  OpRecord& record = op_record(name.overload_name.empty() ? name.name : name.name + "." + name.overload_name);
+  Stream& stream = current_stream(views.device());
+  if (C10_UNLIKELY(stream.capturing() != nullptr)) {
+    record_cpu_kernel(op, record, stream, stack);
+    return;
+  }
   std::transform(stack->end() - arguments, stack->end(), stack->end() - arguments, [&](const c10::IValue& argument) {
     return views.view_of(argument);
   });
-  const c10::OperatorName& name = op.operator_name();
-  OpRecord& record = op_record(name.overload_name.empty() ? name.name : name.name + "." + name.overload_name);
   run_blocking(views.device(), record, [&] {
-    DeviceAllocationScope device_memory_only(current_stream(views.device()));
+    DeviceAllocationScope device_memory_only(stream);
     std::optional<c10::AutoGradMode> with_gradients;
     if (asks_for_gradients(op.schema())) {
       with_gradients.emplace(true);

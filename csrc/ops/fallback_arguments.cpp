@@ -35,9 +35,30 @@ const std::set<std::string>& takes_host_tensors() {
   return names;
 }
 
+}  // namespace
+
 bool is_neuron(const at::Tensor& tensor) { return tensor.defined() && tensor.device().type() == kNeuron; }
 
-}  // namespace
+c10::IValue replace_tensors(const c10::IValue& value, c10::function_ref<at::Tensor(const at::Tensor&)> replacement) {
+  if (value.isTensor()) {
+    return replacement(value.toTensor());
+  }
+  if (value.isTensorList()) {
+    c10::List<at::Tensor> tensors;
+    for (const at::Tensor& tensor : value.toTensorList()) {
+      tensors.push_back(replacement(tensor));
+    }
+    return tensors;
+  }
+  if (value.isOptionalTensorList()) {
+    c10::List<std::optional<at::Tensor>> tensors;
+    for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorList()) {
+      tensors.push_back(tensor.has_value() ? std::optional<at::Tensor>(replacement(*tensor)) : std::nullopt);
+    }
+    return tensors;
+  }
+  return value;
+}
 
 bool asks_for_gradients(const c10::FunctionSchema& schema) { return schema.name() == "aten::_sparse_mm_reduce_impl"; }
 
@@ -101,30 +122,13 @@ void FallbackArguments::inspect(const c10::FunctionSchema& schema, const c10::IV
 }
 
 c10::IValue FallbackArguments::view_of(const c10::IValue& value) {
-  if (value.isTensor()) {
-    return view_of(value.toTensor());
-  }
-  if (value.isTensorList()) {
-    c10::List<at::Tensor> views;
-    for (const at::Tensor& tensor : value.toTensorList()) {
-      views.push_back(view_of(tensor));
-    }
-    return views;
-  }
-  if (value.isOptionalTensorList()) {
-    c10::List<std::optional<at::Tensor>> views;
-    for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorList()) {
-      views.push_back(tensor.has_value() ? std::optional<at::Tensor>(view_of(*tensor)) : std::nullopt);
-    }
-    return views;
-  }
   if (value.isDevice() && value.toDevice().type() == kNeuron) {
     return c10::Device(c10::kCPU);
   }
   if (value.isGenerator() && value.toGenerator().device().type() == kNeuron) {
     return generator_or_default(value.toGenerator(), c10::Device(kNeuron, device_)).cpu_generator();
   }
-  return value;
+  return replace_tensors(value, [this](const at::Tensor& tensor) { return view_of(tensor); });
 }
 
 at::Tensor FallbackArguments::view_of(const at::Tensor& tensor) {
@@ -179,17 +183,7 @@ void FallbackArguments::propagate_resizes() {
 }
 
 c10::IValue FallbackArguments::to_device(const c10::IValue& result) {
-  if (result.isTensor()) {
-    return to_device(result.toTensor());
-  }
-  if (result.isTensorList()) {
-    c10::List<at::Tensor> tensors;
-    for (const at::Tensor& tensor : result.toTensorList()) {
-      tensors.push_back(to_device(tensor));
-    }
-    return tensors;
-  }
-  return result;
+  return replace_tensors(result, [this](const at::Tensor& tensor) { return to_device(tensor); });
 }
 
 at::Tensor FallbackArguments::to_device(const at::Tensor& result) {

@@ -5,14 +5,20 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/function_schema.h>
 #include <ATen/core/ivalue.h>
+#include <c10/util/FunctionRef.h>
 
 #include <vector>
 
 namespace torchneuron {
 
+bool is_neuron(const at::Tensor& tensor);
+
 // Whether the operator's CPU kernel computes what its backward needs only if an argument requires gradients.
 bool asks_for_gradients(const c10::FunctionSchema& schema);
 void require_gradients(const c10::IValue& view);
+
+// `value` with replacement(t) in the place of each tensor t in it, in their order.
+c10::IValue replace_tensors(const c10::IValue& value, c10::function_ref<at::Tensor(const at::Tensor&)> replacement);
 
 // The arguments of one operator call, as CPU-keyed views of the same memory, and the way back.
 class FallbackArguments {

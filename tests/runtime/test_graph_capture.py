@@ -142,12 +142,165 @@ def test_a_training_step() -> None:
         torch.testing.assert_close(loss.cpu(), expected.detach(), rtol=1e-4, atol=1e-5)
 
 
-def test_reading_a_value_while_capturing_is_refused() -> None:
+HAS_TO_WAIT = {
+    "aten::_local_scalar_dense": lambda x: x.sum().item(),
+    "a copy to the host": lambda x: x.cpu(),
+    "aten::equal": lambda x: x.equal(x + 1),
+    "aten::nonzero": lambda x: x.nonzero(),
+    "aten::masked_select": lambda x: x.masked_select(x > 0),
+    "aten::_unique2": lambda x: x.unique(),
+    "aten::bincount": lambda x: x.long().bincount(),
+    "synchronize of the device": lambda x: torch.neuron.synchronize(),
+    "synchronize of the stream": lambda x: torch.neuron.current_stream().synchronize(),
+    "query of the stream": lambda x: torch.neuron.current_stream().query(),
+    "the replay of another graph": lambda x: ANOTHER.replay(),
+}
+ANOTHER = torch.accelerator.Graph()
+
+
+@pytest.mark.parametrize("name", HAS_TO_WAIT)
+def test_what_waits_for_the_stream_is_refused_by_name(name: str) -> None:
     x = torch.ones(2, device=DEVICE)
+    ANOTHER.reset()
+    with torch.neuron.Stream(), ANOTHER:
+        x + 1
     graph = torch.accelerator.Graph()
-    with pytest.raises(RuntimeError, match="(?i)captur"), torch.neuron.Stream(), graph:
-        x.sum().item()
-    assert x.sum().item() == 2
+    refusal = f"operation not permitted when stream is capturing: {name}"
+    with pytest.raises(torch.AcceleratorError, match=refusal) as raised, torch.neuron.Stream(), graph:
+        x.add_(1)
+        HAS_TO_WAIT[name](x)
+    assert raised.value.error_code == 900  # cudaErrorStreamCaptureUnsupported
+    graph.replay()
+    assert x.tolist() == [2, 2]
+
+
+def lower(n: int) -> torch.Tensor:
+    return torch.eye(n) * 3 + torch.ones(n, n).tril()
+
+
+def gradient(function, x: torch.Tensor) -> torch.Tensor:
+    leaf = x.detach().requires_grad_()
+    return torch.autograd.grad(function(leaf), leaf)[0]
+
+
+# Operators without a launch of their own, of tensors that a replay finds changed.
+WITHOUT_A_LAUNCH = {
+    "fft": lambda x: torch.fft.fft(x),
+    "ifft of rfft": lambda x: torch.fft.irfft(torch.fft.rfft(x), n=x.shape[-1]),
+    "polar": lambda x: torch.polar(x, x + 1),
+    "conjugate": lambda x: torch.fft.fft(x).conj() * 2,
+    "solve_triangular": lambda x: torch.linalg.solve_triangular(lower(4).to(x.device), x, upper=False),
+    "matrix_exp": lambda x: torch.linalg.matrix_exp(x),
+    "segment_reduce": lambda x: torch.segment_reduce(
+        x, "sum", lengths=torch.tensor([1, 3], device=x.device), axis=0, unsafe=True
+    ),
+    "int_mm": lambda x: torch._int_mm(x.to(torch.int8).repeat(8, 8), x.to(torch.int8).repeat(8, 8)),
+    "fake_quantize": lambda x: torch.fake_quantize_per_tensor_affine(x, 0.1, 0, -128, 127),
+    "histogram": lambda x: torch.histogram(x, bins=4, range=(-2.0, 2.0)).hist,
+    "searchsorted": lambda x: torch.searchsorted(torch.tensor([-1.0, 0.0, 1.0], device=x.device), 0.5) + x.long(),
+    "frexp": lambda x: torch.frexp(x).mantissa * torch.frexp(x).exponent,
+    "in place": lambda x: x.clone().logit_(eps=0.1),
+    "out=": lambda x: torch.hardshrink(
+        torch.polar(x, x, out=torch.empty(4, 4, dtype=torch.cfloat, device=x.device)).abs()
+    ),
+    "out= of no size": lambda x: torch.polar(x, x, out=torch.empty(0, dtype=torch.cfloat, device=x.device)),
+    "part of a result": lambda x: torch.fft.fft(x)[1:, ::2].real,
+    "backward": lambda x: gradient(lambda leaf: torch.fft.rfft(leaf).abs().square().sum(), x),
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT_A_LAUNCH)
+def test_an_operator_without_a_launch_is_replayed(name: str) -> None:
+    function = WITHOUT_A_LAUNCH[name]
+    x = torch.zeros(4, 4, device=DEVICE)
+    graph = torch.accelerator.Graph()
+    with torch.neuron.Stream(), graph:
+        y = function(x)
+        z = y * 2
+    for seed in range(3):
+        values = torch.randn(4, 4, generator=torch.Generator().manual_seed(seed))
+        x.copy_(values)
+        graph.replay()
+        expected = function(values)
+        assert y.stride() == expected.stride()
+        torch.testing.assert_close(y.cpu(), expected)
+        torch.testing.assert_close(z.cpu(), expected * 2)
+
+
+def test_normal_variates_are_drawn_at_each_replay() -> None:
+    mean, std = torch.full((1000,), 3.0, device=DEVICE), torch.full((1000,), 0.5, device=DEVICE)
+    graph, y = captured(lambda: torch.distributions.Normal(mean, std, validate_args=False).sample())
+    graph.replay()
+    first = y.cpu()
+    graph.replay()
+    assert not torch.equal(first, y.cpu())
+    assert first.mean().item() == pytest.approx(3, abs=0.1) and first.std().item() == pytest.approx(0.5, abs=0.1)
+
+
+def test_an_assertion_is_made_at_each_replay() -> None:
+    x = torch.ones((), device=DEVICE)
+    graph = torch.accelerator.Graph()
+    with torch.neuron.Stream(), graph:
+        torch._assert_async(x, "x has become 0")
+    graph.replay()
+    torch.neuron.synchronize()
+    x.zero_()
+    graph.replay()
+    with pytest.raises(RuntimeError, match="x has become 0"):
+        torch.neuron.synchronize()
+
+
+def test_what_a_kernel_refuses_is_refused_at_the_capture() -> None:
+    x = torch.ones(2, 3, device=DEVICE)
+    graph = torch.accelerator.Graph()
+    with pytest.raises(RuntimeError, match="must be batches of square matrices"), torch.neuron.Stream(), graph:
+        torch.linalg.matrix_exp(x)
+    with pytest.raises(RuntimeError, match="positive-definite"), torch.neuron.Stream(), torch.accelerator.Graph():
+        torch.cholesky(torch.eye(3, device=DEVICE))  # of the zeros that plan its result
+    assert x.sum().item() == 6
+
+
+def test_a_size_that_a_replay_changes_is_an_error() -> None:
+    @torch.library.custom_op("torchneuron_test::positive", mutates_args=(), device_types="cpu")
+    def positive(x: torch.Tensor) -> torch.Tensor:
+        return x[x > 0].clone()
+
+    x = torch.zeros(4, device=DEVICE)
+    graph, y = captured(lambda: positive(x))
+    assert y.shape == (0,)
+    graph.replay()
+    torch.neuron.synchronize()
+    x.fill_(1)
+    graph.replay()
+    with pytest.raises(RuntimeError, match=r"result of size \[0\] but this replay makes one of size \[4\].*") as raised:
+        torch.neuron.synchronize()
+    assert "torchneuron_test::positive" in str(raised.value)
+
+
+def test_the_operator_is_named_that_fails_in_a_replay() -> None:
+    index = torch.zeros(1, dtype=torch.long, device=DEVICE)
+    table = torch.ones(4, device=DEVICE)
+    graph, y = captured(lambda: table.gather(0, index) + 1)
+    graph.replay()
+    assert y.tolist() == [2]
+    index.fill_(7)
+    graph.replay()
+    with pytest.raises((IndexError, RuntimeError), match="aten::gather in a graph"):
+        torch.neuron.synchronize()
+    index.fill_(1)
+    graph.replay()
+    assert y.tolist() == [2]
+
+
+def test_host_memory_is_kept_as_it_was_at_the_capture() -> None:
+    host = torch.arange(100_000.0)
+    x = torch.zeros(100_000, device=DEVICE)
+    graph = torch.accelerator.Graph()
+    with torch.neuron.Stream(), graph:
+        x.copy_(host)
+    host.zero_()
+    graph.replay()
+    assert torch.equal(x.cpu(), torch.arange(100_000.0))
 
 
 def test_a_graph_over_two_streams() -> None:
