@@ -12,7 +12,6 @@
 namespace torchneuron {
 
 using c10::CachingDeviceAllocator::RecordContext;
-using c10::CachingDeviceAllocator::SegmentInfo;
 using c10::CachingDeviceAllocator::TraceEntry;
 
 namespace {
@@ -419,7 +418,7 @@ void MemoryPool::release_private(c10::MempoolId_t id) {
   }
 }
 
-// --- statistics ----------------------------------------------------------------------------------------------------
+// --- limit and extent ------------------------------------------------------------------------------------------------
 
 size_t MemoryPool::reserved() {
   std::lock_guard<std::mutex> lock(mutex_);
@@ -434,64 +433,6 @@ void MemoryPool::set_fraction(double fraction) {
 double MemoryPool::fraction() {
   std::lock_guard<std::mutex> lock(mutex_);
   return fraction_;
-}
-
-c10::CachingDeviceAllocator::DeviceStats MemoryPool::stats() {
-  std::lock_guard<std::mutex> lock(mutex_);
-  collect_pending();
-  auto stats = stats_;
-  for (const auto& [address, head] : segments_) {
-    for (const Block* block = head; block != nullptr; block = block->next) {
-      if (block->free && (block->previous != nullptr || block->next != nullptr)) {
-        const size_t types[] = {0, pool_type(*block->list)};
-        for (const size_t type : types) {
-          stats.inactive_split[type].increase(1);
-          stats.inactive_split_bytes[type].increase(block->size);
-        }
-      }
-    }
-  }
-  return stats;
-}
-
-void MemoryPool::reset_accumulated_stats() {
-  std::lock_guard<std::mutex> lock(mutex_);
-  for_each_stat([](auto& stat) { stat.reset_accumulated(); });
-  stats_.num_alloc_retries = stats_.num_ooms = stats_.num_sync_all_streams = 0;
-  stats_.num_device_alloc = stats_.num_device_free = 0;
-}
-
-void MemoryPool::reset_peak_stats() {
-  std::lock_guard<std::mutex> lock(mutex_);
-  for_each_stat([](auto& stat) { stat.reset_peak(); });
-}
-
-std::vector<SegmentInfo> MemoryPool::segments() {
-  std::lock_guard<std::mutex> lock(mutex_);
-  std::vector<SegmentInfo> result;
-  for (const auto& [address, head] : segments_) {
-    SegmentInfo segment;
-    segment.device = device_;
-    segment.address = reinterpret_cast<size_t>(address);
-    segment.stream = head->stream;
-    segment.is_large = !head->list->small;
-    segment.owner_private_pool_id = head->list->owner != nullptr ? head->list->owner->id : c10::MempoolId_t{0, 0};
-    for (const Block* block = head; block != nullptr; block = block->next) {
-      c10::CachingDeviceAllocator::BlockInfo info;
-      info.size = block->size;
-      info.requested_size = block->requested;
-      info.allocated = block->allocated;
-      info.active = !block->free;
-      info.context_when_allocated = block->context;
-      segment.total_size += block->size;
-      segment.requested_size += block->requested;
-      segment.allocated_size += block->allocated ? block->size : 0;
-      segment.active_size += info.active ? block->size : 0;
-      segment.blocks.push_back(std::move(info));
-    }
-    result.push_back(std::move(segment));
-  }
-  return result;
 }
 
 bool MemoryPool::owns(const void* ptr) {
