@@ -198,8 +198,8 @@ def test_interrupting_a_wait(run_script: Callable) -> None:
         x = torch.eye(1500, device="neuron")
         for _ in range(60):
             x = x @ x
-        threading.Timer(0.05, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
         try:
+            threading.Timer(0.05, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
             torch.neuron.synchronize()
             for _ in range(10**6):
                 pass
