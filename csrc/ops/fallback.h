@@ -18,7 +18,8 @@ template <c10::DispatchKey kCpuKey>
 void run_cpu_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       op.hasComputedKernelForDispatchKey(kCpuKey), "Could not run '", op.operator_name(),
-      "' with arguments from the 'neuron' backend: the operator has neither a kernel for it nor one for 'cpu'.");
+      "' with arguments from the 'neuron' backend: the operator has neither a kernel for it nor one for '",
+      c10::toString(kCpuKey), "'.");
   const auto arguments = static_cast<ptrdiff_t>(op.schema().arguments().size());
   FallbackArguments views(op.schema(), torch::jit::last(*stack, arguments));
   const c10::OperatorName& name = op.operator_name();

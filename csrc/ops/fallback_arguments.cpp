@@ -2,7 +2,7 @@
 
 #include "engine/launch.h"
 #include "ops/factories.h"
-#include "ops/sparse_parts.h"
+#include "ops/tensor_parts.h"
 #include "runtime/allocator.h"
 #include "runtime/generator.h"
 
@@ -16,7 +16,8 @@ namespace torchneuron {
 
 namespace {
 
-// Operators that take host tensors beside device tensors, as they do on cuda: lengths, batch sizes, indices.
+// Operators that take host tensors beside device tensors, as they do on cuda: lengths, batch sizes, indices,
+// geometries.
 const std::set<std::string>& takes_host_tensors() {
   static const std::set<std::string> names = {
       "aten::_pack_padded_sequence",
@@ -31,7 +32,8 @@ const std::set<std::string>& takes_host_tensors() {
       "aten::index_put_",
       "aten::_index_put_impl_",
       "aten::_unsafe_index",
-      "aten::_unsafe_index_put"};
+      "aten::_unsafe_index_put",
+      "aten::_nested_from_padded"};
   return names;
 }
 
@@ -140,7 +142,7 @@ at::Tensor FallbackArguments::view_of(const at::Tensor& tensor) {
       return mapped.view;
     }
   }
-  if (tensor.layout() != c10::kStrided) {
+  if (has_parts(tensor)) {
     at::Tensor view = with_parts(tensor, c10::kCPU, [this](const at::Tensor& part) { return view_of(part); });
     mapped_.push_back({tensor, view, nullptr});
     return view;
@@ -163,7 +165,7 @@ at::Tensor FallbackArguments::view_of(const at::Tensor& tensor) {
 
 void FallbackArguments::propagate_resizes() {
   for (Mapped& mapped : mapped_) {
-    if (mapped.tensor.layout() != c10::kStrided) {
+    if (has_parts(mapped.tensor)) {
       set_parts(mapped.tensor, mapped.view, [this](const at::Tensor& part) { return to_device(part); });
       continue;
     }
@@ -195,7 +197,7 @@ at::Tensor FallbackArguments::to_device(const at::Tensor& result) {
       return mapped.tensor;
     }
   }
-  if (result.layout() != c10::kStrided) {
+  if (has_parts(result)) {
     return with_parts(
         result, c10::Device(kNeuron, device_), [this](const at::Tensor& part) { return to_device(part); });
   }

@@ -1,8 +1,9 @@
-#include "ops/sparse_parts.h"
+#include "ops/tensor_parts.h"
 
 #include "ops/sparse.h"
 #include "runtime/device.h"
 
+#include <ATen/NestedTensorImpl.h>
 #include <ATen/SparseCsrTensorImpl.h>
 #include <ATen/SparseCsrTensorUtils.h>
 #include <ATen/SparseTensorImpl.h>
@@ -21,9 +22,7 @@ c10::DispatchKeySet keys(c10::Device device, c10::Layout layout) {
   return c10::DispatchKeySet(neuron ? c10::DispatchKey::SparseCsrPrivateUse1 : c10::DispatchKey::SparseCsrCPU);
 }
 
-}  // namespace
-
-at::Tensor with_parts(const at::Tensor& sparse, c10::Device device, const PartMap& map) {
+at::Tensor sparse_with_parts(const at::Tensor& sparse, c10::Device device, const PartMap& map) {
   provide_sparse_operators();
   const c10::Layout layout = sparse.layout();
   const c10::DispatchKeySet set = keys(device, layout);
@@ -35,7 +34,23 @@ at::Tensor with_parts(const at::Tensor& sparse, c10::Device device, const PartMa
   return tensor;
 }
 
+at::Tensor nested_with_parts(const at::Tensor& nested, const PartMap& map) {
+  const at::native::NestedTensorImpl& impl = *at::native::get_nested_tensor_impl(nested);
+  return at::detail::make_tensor<at::native::NestedTensorImpl>(
+      map(impl.get_unsafe_storage_as_tensor()), impl.get_nested_sizes(), impl.get_nested_strides(),
+      impl.get_storage_offsets());
+}
+
+}  // namespace
+
+at::Tensor with_parts(const at::Tensor& tensor, c10::Device device, const PartMap& map) {
+  return tensor.is_nested() ? nested_with_parts(tensor, map) : sparse_with_parts(tensor, device, map);
+}
+
 void set_parts(const at::Tensor& to, const at::Tensor& from, const PartMap& map) {
+  if (from.is_nested()) {
+    return;
+  }
   if (from.layout() == c10::kSparse) {
     const at::SparseTensorImpl& source = *at::sparse::get_sparse_impl(from);
     at::SparseTensorImpl& target = *at::sparse::get_sparse_impl(to);
