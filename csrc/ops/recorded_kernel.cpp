@@ -3,6 +3,7 @@
 #include "engine/launch.h"
 #include "engine/silence.h"
 #include "ops/fallback_arguments.h"
+#include "ops/tensor_parts.h"
 #include "ops/unstructured.h"
 
 #include <ATen/core/jit_type.h>
@@ -26,7 +27,7 @@ bool can_be_recorded(const c10::OperatorHandle& op, const Tensors& tensors) {
   return returns_tensors(op.schema()) && !op.hasTag(at::Tag::dynamic_output_shape) &&
          !op.hasTag(at::Tag::data_dependent_output) && !op.hasTag(at::Tag::nondeterministic_seeded) &&
          std::all_of(tensors.begin(), tensors.end(), [](const at::Tensor& tensor) {
-           return !tensor.defined() || tensor.layout() == c10::kStrided;
+           return !tensor.defined() || !has_parts(tensor);
          });
 }
 
@@ -110,7 +111,8 @@ class Rehearsal {
           return made;
         }
         TORCH_CHECK_NOT_IMPLEMENTED(
-            made.layout() == c10::kStrided, "a graph cannot capture what makes a tensor of layout ", made.layout());
+            !has_parts(made), "a graph cannot capture what makes a ",
+            made.is_nested() ? "nested tensor" : "sparse tensor");
         for (size_t i = 0; i < tensors_.size(); ++i) {
           if (is_neuron(tensors_[i]) && made.is_alias_of(stand_ins_[i])) {
             return of_argument(i, made);
