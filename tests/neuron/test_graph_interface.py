@@ -45,6 +45,7 @@ def test_stream_and_pool_are_a_choice() -> None:
 
 def test_capture_by_hand() -> None:
     x = torch.zeros(4, device=DEVICE)
+    torch.neuron.synchronize()
     pool = torch.neuron.graph_pool_handle()
     graph = torch.neuron.NeuronGraph()
     with torch.neuron.stream(torch.neuron.Stream()):

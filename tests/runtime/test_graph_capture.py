@@ -321,6 +321,7 @@ def test_a_graph_over_two_streams() -> None:
 
 def test_work_of_a_side_stream_must_be_joined() -> None:
     x = torch.zeros(4, device=DEVICE)
+    torch.neuron.synchronize()
     main, side, idle = (torch.neuron.Stream() for _ in range(3))
     graph = torch.accelerator.Graph()
     with pytest.raises(torch.AcceleratorError, match="capturing stream has unjoined work") as raised, main, graph:
@@ -375,6 +376,7 @@ def test_an_event_of_a_capture_is_no_mark_for_the_host() -> None:
 
 def test_one_capture_of_a_stream_at_a_time() -> None:
     x = torch.zeros(2, device=DEVICE)
+    torch.neuron.synchronize()
     first, second = torch.accelerator.Graph(), torch.accelerator.Graph()
     with torch.neuron.stream(torch.neuron.Stream()):
         first.capture_begin()
