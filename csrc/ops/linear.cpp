@@ -1,12 +1,11 @@
+#include "engine/tensor_engine.h"
 #include "ops/plain.h"
 #include "ops/unstructured.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/addmm_cpu_dispatch.h>
 #include <ATen/ops/linear_native.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/mm.h>
-#include <ATen/ops/mm_cpu_dispatch.h>
 #include <ATen/ops/sum.h>
 #include <ATen/ops/sum_cpu_dispatch.h>
 #include <torch/csrc/autograd/function.h>
@@ -42,9 +41,9 @@ at::Tensor launch_forward(const at::Tensor& input, const at::Tensor& weight, con
       [](const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias, const at::Tensor& out) {
         at::Tensor out_rows = out.view({-1, out.size(-1)});
         if (bias.defined()) {
-          at::cpu::addmm_out(out_rows, bias, rows(input), weight.t());
+          tensor_engine::addmm_outf(bias, rows(input), weight.t(), 1, 1, out_rows);
         } else {
-          at::cpu::mm_out(out_rows, rows(input), weight.t());
+          tensor_engine::mm_outf(rows(input), weight.t(), out_rows);
         }
       },
       input, weight, bias, out);
@@ -91,10 +90,10 @@ std::array<at::Tensor, 3> launch_backward(
         const at::Tensor grad_rows = rows(grad);
         if (grad_input.defined()) {
           at::Tensor grad_input_rows = rows(grad_input);
-          at::cpu::mm_out(grad_input_rows, grad_rows, weight);
+          tensor_engine::mm_outf(grad_rows, weight, grad_input_rows);
         }
         if (grad_weight.defined()) {
-          at::cpu::mm_out(grad_weight, grad_rows.t(), rows(input));
+          tensor_engine::mm_outf(grad_rows.t(), rows(input), grad_weight);
         }
         if (grad_bias.defined()) {
           at::cpu::sum_out(grad_bias, grad_rows, {0});

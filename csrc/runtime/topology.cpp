@@ -19,6 +19,7 @@ constexpr const char* kVirtualCoreSize = "NEURON_RT_VIRTUAL_CORE_SIZE";  // its 
 constexpr const char* kVisibleCores = "NEURON_RT_VISIBLE_CORES";
 constexpr const char* kNumCores = "NEURON_RT_NUM_CORES";
 constexpr const char* kLocalRank = "LOCAL_RANK";
+constexpr const char* kTensorEngine = "TORCHNEURON_TENSOR_ENGINE";
 constexpr const char* kDefaultInstance = "trn2.3xlarge";
 
 // A device index is 8 bits wide in PyTorch.
@@ -160,6 +161,14 @@ int read_local_rank() {
   return *rank;
 }
 
+std::string read_tensor_engine() {
+  const std::string engine = variable(kTensorEngine).value_or("");
+  TORCH_CHECK_VALUE(
+      engine.empty() || engine == "measured" || engine == "onednn" || engine == "mkl", kTensorEngine, "='", engine,
+      "' names no library of matrix products; it may be measured, onednn or mkl");
+  return engine.empty() ? "measured" : engine;
+}
+
 Topology read_topology() {
   const InstanceType& instance = read_instance();
   const int lnc = read_lnc(instance);
@@ -170,7 +179,7 @@ Topology read_topology() {
       visible.size() <= kMaxDevices, instance.name, " with ", kLogicalCoreConfig, "=", lnc, " has ", visible.size(),
       " cores, but PyTorch counts at most ", kMaxDevices, " devices; set ", kVisibleCores, " (for example '0-",
       kMaxDevices - 1, "') or ", kNumCores, " (1 to ", kMaxDevices, ")");
-  Topology result{instance, lnc, {}, read_local_rank()};
+  Topology result{instance, lnc, {}, read_local_rank(), read_tensor_engine()};
   for (const int core : visible) {
     result.cores.push_back(LogicalCore{core, core / per_chip, instance.hbm_bytes_per_chip / per_chip});
   }

@@ -30,12 +30,13 @@ struct Topology {
   int lnc;
   std::vector<LogicalCore> cores;  // in the order of `neuron:0 … N-1`
   int local_rank;                  // of this process on its host; 0 where it is the only one
+  std::string tensor_engine;       // "measured", "onednn" or "mkl": what computes matrix products
 };
 
 void register_instance_types(std::vector<InstanceType> types);
 
-// Reads TORCHNEURON_INSTANCE, NEURON_LOGICAL_NC_CONFIG, NEURON_RT_VISIBLE_CORES, NEURON_RT_NUM_CORES and LOCAL_RANK,
-// once.
+// Reads TORCHNEURON_INSTANCE, NEURON_LOGICAL_NC_CONFIG, NEURON_RT_VISIBLE_CORES, NEURON_RT_NUM_CORES, LOCAL_RANK and
+// TORCHNEURON_TENSOR_ENGINE, once.
 // Throws c10::ValueError that names the variable and its allowed values.
 const Topology& topology();
 

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import chain
 
-from structured_ops import MAY_SET_CONJUGATE_BIT, NOT_TRIED, RESIZE_THEIR_RESULT, TAKE_MEMORY_FORMAT_OF_SELF
+from structured_ops import (
+    MATRIX_PRODUCTS,
+    MAY_SET_CONJUGATE_BIT,
+    NOT_TRIED,
+    RESIZE_THEIR_RESULT,
+    TAKE_MEMORY_FORMAT_OF_SELF,
+)
 from torchgen.api import meta, structured
 from torchgen.api.translate import translate
 from torchgen.api.types import Binding, CppSignatureGroup, DispatcherSignature
@@ -110,7 +116,8 @@ def _cpu_call(group: NativeFunctionsGroup, f: NativeFunction, arguments: Sequenc
             bindings += [a for a in wanted if a.name not in names]
         expressions = [e.expr for e in translate(bindings, signature.arguments(), method=False)]
     restored = {a.name: _BODY_TYPES[a.type][1].format(name=a.name) for a in arguments if a.type in _BODY_TYPES}
-    return f"at::cpu::{signature.name()}({', '.join(restored.get(e, e) for e in expressions)})"
+    kernels = "tensor_engine" if str(group.functional.func.name) in MATRIX_PRODUCTS else "at::cpu"
+    return f"{kernels}::{signature.name()}({', '.join(restored.get(e, e) for e in expressions)})"
 
 
 def _device_check(f: NativeFunction) -> list[str]:

@@ -2,6 +2,7 @@
 
 #include "engine/launch.h"
 #include "engine/op_record.h"
+#include "engine/tensor_engine.h"
 #include "ops/codegen/checked_op.h"
 
 #include <ATen/TensorIterator.h>

@@ -20,6 +20,9 @@ NATIVE_FUNCTIONS = Path(torchgen.__file__).parent / "packaged" / "ATen" / "nativ
 _MASK = "its meta function reads the values of a boolean mask, on which the size of the result depends"
 EXCLUDED = {"index.Tensor": _MASK, "index.Tensor_out": _MASK}
 
+# Operators that csrc/engine/tensor_engine.h computes instead of PyTorch's CPU kernel.
+MATRIX_PRODUCTS = frozenset({"mm", "bmm", "addmm", "baddbmm"})
+
 # Operators whose CPU kernel gives its output the memory format of `self`, whatever the meta function said.
 TAKE_MEMORY_FORMAT_OF_SELF = frozenset(
     {"reflection_pad3d", "reflection_pad3d_backward", "replication_pad2d", "replication_pad3d"}
