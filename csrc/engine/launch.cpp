@@ -46,6 +46,12 @@ std::shared_ptr<std::string> python_stack() {
 
 Stream& launch_stream(c10::DeviceIndex device) { return current_stream(device < 0 ? current_device() : device); }
 
+void raise_two_devices(const OpRecord& op, c10::DeviceIndex first, c10::DeviceIndex second) {
+  TORCH_CHECK(
+      false, "Expected all tensors to be on the same device, but found at least two devices, ",
+      c10::Device(kNeuron, first), " and ", c10::Device(kNeuron, second), "! (in ", op.name, ")");
+}
+
 void finish_launch(Stream& stream, OpRecord& op, uint64_t sequence) {
   op.launches.fetch_add(1, std::memory_order_relaxed);
   if (C10_UNLIKELY(launch_blocking())) {

@@ -29,7 +29,7 @@ namespace torchneuron {
 template <typename Body, typename... Args>
 void launch(OpRecord& op, Body body, const Args&... args);
 
-// As launch, on `stream`.
+// As launch, on `stream`, which the caller has ordered with the streams of all devices that the tensors lie on.
 template <typename Body, typename... Args>
 void launch_on(Stream& stream, OpRecord& op, Body body, const Args&... args);
 
@@ -106,13 +106,15 @@ const T& restore(const T& value) {
   return value;
 }
 
-// The device of the first device tensor in what was captured, else -1; and the host bytes that it keeps.
+// The device of the first device tensor in what was captured, else -1, and another one's; and the host bytes that it
+// keeps.
 struct Footprint {
   c10::DeviceIndex device = -1;
+  c10::DeviceIndex other_device = -1;
   size_t held_bytes = 0;
   void add(const TensorRef& r) {
-    if (device < 0 && r.is_device()) {
-      device = r.device();
+    if (r.is_device() && r.device() != device) {
+      (device < 0 ? device : other_device) = r.device();
     }
     held_bytes += r.held_bytes();
   }
@@ -144,6 +146,7 @@ std::shared_ptr<std::string> python_stack();
 void record_in_graph(Graph& graph, const Stream& stream, Task&& task);
 void finish_launch(Stream& stream, OpRecord& op, uint64_t sequence);
 Stream& launch_stream(c10::DeviceIndex device);
+[[noreturn]] void raise_two_devices(const OpRecord& op, c10::DeviceIndex first, c10::DeviceIndex second);
 
 // Waits for the stream; while alive, the thread runs without the GIL and the time counts for `op`.
 class BlockingCall {
@@ -199,6 +202,9 @@ void capture_and_submit(Stream* stream, OpRecord& op, Body body, const Args&... 
   BoundTask<Body, Captured> task{std::move(body), Captured{capture(args)...}};
   Footprint footprint;
   std::apply([&](const auto&... kept) { (footprint.add(kept), ...); }, task.captured);
+  if (C10_UNLIKELY(stream == nullptr && footprint.other_device >= 0)) {
+    raise_two_devices(op, footprint.device, footprint.other_device);
+  }
   submit(stream != nullptr ? *stream : launch_stream(footprint.device), op, footprint.held_bytes, std::move(task));
 }
 

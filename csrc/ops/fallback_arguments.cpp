@@ -78,7 +78,10 @@ FallbackArguments::FallbackArguments(const c10::FunctionSchema& schema, c10::Arr
   // A host tensor is refused only now that the device is known.
   for (size_t i = 0; device_ >= 0 && i < arguments.size(); ++i) {
     const c10::IValue& value = arguments[i];
-    if (value.isTensor() && value.toTensor().defined() && value.toTensor().is_cpu() && value.toTensor().dim() > 0) {
+    const auto* alias = schema.arguments()[i].alias_info();
+    const bool written = alias != nullptr && alias->isWrite();
+    if (value.isTensor() && value.toTensor().defined() && value.toTensor().is_cpu() &&
+        (written || value.toTensor().dim() > 0)) {
       TORCH_CHECK(
           takes_host_tensors().count(schema.name()) > 0, "Expected all tensors to be on the same device, but got ",
           schema.arguments()[i].name(),

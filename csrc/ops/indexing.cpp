@@ -10,6 +10,7 @@
 #include <ATen/ops/index_meta.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -19,6 +20,10 @@ namespace torchneuron {
 namespace {
 
 using Indices = c10::List<std::optional<at::Tensor>>;
+
+bool is_on_another_device(const at::Tensor& tensor, const at::Tensor& self) {
+  return tensor.device().type() == kNeuron && tensor.device() != self.device();
+}
 
 bool is_mask(const at::Tensor& index) { return index.scalar_type() == at::kBool || index.scalar_type() == at::kByte; }
 
@@ -42,6 +47,14 @@ Indices without_masks(const at::Tensor& self, const Indices& indices) {
   return positions;
 }
 
+void check_devices(const at::Tensor& self, const Indices& indices) {
+  for (const std::optional<at::Tensor>& index : indices) {
+    TORCH_CHECK(
+        !index.has_value() || !index->defined() || index->is_cpu() || index->device() == self.device(),
+        "indices should be either on cpu or on the same device as the indexed tensor (", self.device(), ")");
+  }
+}
+
 template <typename Op>
 void launch_index(OpRecord& record, Op& op, const at::Tensor& self, const Indices& indices, const at::Tensor& out) {
   op.meta(self, at::IOptTensorListRef(indices));
@@ -53,6 +66,7 @@ void launch_index(OpRecord& record, Op& op, const at::Tensor& self, const Indice
 
 at::Tensor index_tensor(const at::Tensor& self, const Indices& indices) {
   static OpRecord& record = op_record("aten::index.Tensor");
+  check_devices(self, indices);
   if (has_mask(indices)) {
     return index_tensor(self, without_masks(self, indices));
   }
@@ -63,6 +77,7 @@ at::Tensor index_tensor(const at::Tensor& self, const Indices& indices) {
 
 at::Tensor& index_tensor_out(const at::Tensor& self, const Indices& indices, at::Tensor& out) {
   static OpRecord& record = op_record("aten::index.Tensor_out");
+  check_devices(self, indices);
   if (has_mask(indices)) {
     return index_tensor_out(self, without_masks(self, indices), out);
   }
@@ -154,10 +169,31 @@ void check_masks(const at::Tensor& self, const Indices& indices) {
   }
 }
 
+// The indices and a value without dimensions may lie elsewhere: they are moved, as PyTorch's kernels do it.
+bool lies_elsewhere(const at::Tensor& self, const Indices& indices, const at::Tensor& values) {
+  return self.device().type() != kNeuron || (values.dim() == 0 && is_on_another_device(values, self)) ||
+         std::any_of(indices.begin(), indices.end(), [&](const std::optional<at::Tensor>& index) {
+           return index.has_value() && index->defined() && is_on_another_device(*index, self);
+         });
+}
+
+Indices on_device_of(const at::Tensor& self, const Indices& indices) {
+  Indices moved;
+  for (const std::optional<at::Tensor>& index : indices) {
+    moved.push_back(index.has_value() && index->defined() ? index->to(self.device()) : index);
+  }
+  return moved;
+}
+
 // Masks stay masks: the worker finds their true elements.
 at::Tensor& index_put_impl_(
     at::Tensor& self, const Indices& indices, const at::Tensor& values, bool accumulate, bool unsafe) {
   static OpRecord& record = op_record("aten::_index_put_impl_");
+  if (C10_UNLIKELY(lies_elsewhere(self, indices, values))) {
+    const at::Tensor moved = values.dim() == 0 ? values.to(self.device()) : values;
+    check_one_device("index_put_", self, moved);
+    return at::_index_put_impl_(self, on_device_of(self, indices), moved, accumulate, unsafe);
+  }
   const bool masked = has_mask(indices);
   std::optional<at::DimVector> sizes;
   if (masked) {

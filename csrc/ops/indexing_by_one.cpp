@@ -29,10 +29,13 @@ struct IndexSelectMeta : ShapeMeta {
     }
     check_one_device("index_select", self, index);
     const int64_t wrapped = at::maybe_wrap_dim(dim, self.dim());
-    const at::Tensor& out = maybe_get_output();
-    TORCH_CHECK(
-        !out.defined() || out.scalar_type() == self.scalar_type(),
-        "index_select(): self and result must have the same scalar type");
+    if (const at::Tensor& out = maybe_get_output(); out.defined()) {
+      TORCH_CHECK(
+          out.scalar_type() == self.scalar_type(), "index_select(): self and result must have the same scalar type");
+      at::assert_no_internal_overlap(out);
+      at::assert_no_overlap(out, self);
+      at::assert_no_overlap(out, index);
+    }
     at::DimVector sizes(self.sizes());
     if (!sizes.empty()) {
       sizes[wrapped] = index.numel();
@@ -76,6 +79,8 @@ at::Tensor& put_(at::Tensor& self, const at::Tensor& index, const at::Tensor& so
         self, index, source);
   }
   check_one_device("put_", self, index, source);
+  at::assert_no_overlap(self, index);
+  at::assert_no_overlap(self, source);
   launch(
       op,
       [accumulate](const at::Tensor& self, const at::Tensor& index, const at::Tensor& source) {
@@ -83,6 +88,17 @@ at::Tensor& put_(at::Tensor& self, const at::Tensor& index, const at::Tensor& so
       },
       self, index, source);
   return self;
+}
+
+// Whether a launch on `self` can take a value without dimensions: it is a host scalar or lies there too.
+bool can_be_captured(const at::Tensor& value, const at::Tensor& self) {
+  return value.is_cpu() || value.device() == self.device();
+}
+
+void check_fill_device(const char* op, const at::Tensor& self, const at::Tensor& value) {
+  if (self.device().type() != kNeuron || !can_be_captured(value, self)) {
+    check_one_device(op, self, value);
+  }
 }
 
 void check_mask(const at::Tensor& self, const at::Tensor& mask) {
@@ -138,6 +154,7 @@ at::Tensor& masked_fill_scalar_(at::Tensor& self, const at::Tensor& mask, const 
 at::Tensor& masked_fill_tensor_(at::Tensor& self, const at::Tensor& mask, const at::Tensor& value) {
   static OpRecord& op = op_record("aten::masked_fill_.Tensor");
   check_fill_value(self, value);
+  check_fill_device("masked_fill_", self, value);
   check_mask(self, mask);
   check_fill_sizes(self, mask);
   warn_if_expanded(self);
@@ -157,6 +174,9 @@ at::Tensor masked_fill(const at::Tensor& self, const at::Tensor& mask, const Val
   static OpRecord& op =
       op_record(std::is_same_v<Value, at::Tensor> ? "aten::masked_fill.Tensor" : "aten::masked_fill.Scalar");
   check_fill_value(self, value);
+  if constexpr (std::is_same_v<Value, at::Tensor>) {
+    check_fill_device("masked_fill", self, value);
+  }
   check_mask(self, mask);
   at::Tensor out = new_tensor(self, at::infer_size_dimvector(mask.sizes(), self.sizes()), self.scalar_type());
   launch(
@@ -201,6 +221,9 @@ at::Tensor& index_fill_(at::Tensor& self, int64_t dim, const at::Tensor& index, 
     TORCH_CHECK(
         value.dim() == 0, "index_fill_ only supports a 0-dimensional value tensor, but got tensor with ", value.dim(),
         " dimension(s).");
+    if (self.device().type() != kNeuron || !can_be_captured(value, self)) {
+      return self.index_fill_(dim, index, value.item());
+    }
   }
   if (index.scalar_type() != at::kLong || index.dim() > 1 || self.dim() == 0) {
     ask_cpu([&](const at::Tensor& t, const at::Tensor& i) { return at::index_fill(t, dim, i, 0); }, self, index);

@@ -69,9 +69,44 @@ Lent lend_in_float(Views originals, std::vector<at::Tensor> tensors) {
   return {originals, std::move(tensors)};
 }
 
-void check_state(at::TensorList self, std::initializer_list<at::TensorList> lists) {
-  for (const at::TensorList& list : lists) {
-    TORCH_CHECK(list.size() == self.size());
+void check_device(const char* name, const at::Tensor& tensor, c10::Device device) {
+  TORCH_CHECK(
+      tensor.device() == device, "Expected all tensors to be on the same device, but got ", name, " on ",
+      tensor.device(), ", different from others on ", device);
+}
+
+struct NamedList {
+  const char* name;
+  at::TensorList tensors;
+};
+
+// A launch would update copies of tensors on the host, such as a state that was left there, and nobody would notice.
+void check_lists(const NamedList& parameters, std::initializer_list<NamedList> state) {
+  if (parameters.tensors.empty()) {
+    return;
+  }
+  const c10::Device device = parameters.tensors[0].device();
+  TORCH_CHECK(
+      device.type() == kNeuron, "Expected all tensors to be on the same device, but got ", parameters.name, " on ",
+      device, " and others on neuron");
+  for (const at::Tensor& tensor : parameters.tensors) {
+    check_device(parameters.name, tensor, device);
+  }
+  for (const auto& [name, tensors] : state) {
+    TORCH_CHECK(
+        tensors.size() == parameters.tensors.size(), "Expected as many ", name, " as ", parameters.name, ", but got ",
+        tensors.size(), " and ", parameters.tensors.size());
+    for (const at::Tensor& tensor : tensors) {
+      check_device(name, tensor, device);
+    }
+  }
+}
+
+void check_scaling(at::TensorList parameters, const OptionalTensor& grad_scale, const OptionalTensor& found_inf) {
+  for (const auto& [name, tensor] : {std::pair("grad_scale", grad_scale), std::pair("found_inf", found_inf)}) {
+    if (!parameters.empty() && tensor.has_value() && tensor->defined()) {
+      check_device(name, *tensor, parameters[0].device());
+    }
   }
 }
 
@@ -82,8 +117,11 @@ void fused_adam_(
     at::TensorList max_exp_avg_sqs, at::TensorList steps, Rate lr, double beta1, double beta2, double weight_decay,
     double eps, bool amsgrad, bool maximize, const OptionalTensor& grad_scale, const OptionalTensor& found_inf) {
   static OpRecord& op = op_record("aten::_fused_adam_");
-  check_state(self, {grads, exp_avgs, exp_avg_sqs, steps});
-  TORCH_CHECK(max_exp_avg_sqs.size() == (amsgrad ? self.size() : 0));
+  check_lists(
+      {"params", self},
+      {{"grads", grads}, {"exp_avgs", exp_avgs}, {"exp_avg_sqs", exp_avg_sqs}, {"state_steps", steps}});
+  check_lists({"params", amsgrad ? self : at::TensorList()}, {{"max_exp_avg_sqs", max_exp_avg_sqs}});
+  check_scaling(self, grad_scale, found_inf);
   launch(
       op,
       [=](Views self, Views grads, Views exp_avgs, Views exp_avg_sqs, Views max_exp_avg_sqs, Views steps,
@@ -101,8 +139,11 @@ void fused_adamw_(
     at::TensorList max_exp_avg_sqs, at::TensorList steps, Rate lr, double beta1, double beta2, double weight_decay,
     double eps, bool amsgrad, bool maximize, const OptionalTensor& grad_scale, const OptionalTensor& found_inf) {
   static OpRecord& op = op_record("aten::_fused_adamw_");
-  check_state(self, {grads, exp_avgs, exp_avg_sqs, steps});
-  TORCH_CHECK(max_exp_avg_sqs.size() == (amsgrad ? self.size() : 0));
+  check_lists(
+      {"params", self},
+      {{"grads", grads}, {"exp_avgs", exp_avgs}, {"exp_avg_sqs", exp_avg_sqs}, {"state_steps", steps}});
+  check_lists({"params", amsgrad ? self : at::TensorList()}, {{"max_exp_avg_sqs", max_exp_avg_sqs}});
+  check_scaling(self, grad_scale, found_inf);
   launch(
       op,
       [=](Views self, Views grads, Views exp_avgs, Views exp_avg_sqs, Views max_exp_avg_sqs, Views steps,
@@ -120,8 +161,9 @@ void fused_sgd_(
     Rate lr, double dampening, bool nesterov, bool maximize, bool is_first_step, const OptionalTensor& grad_scale,
     const OptionalTensor& found_inf) {
   static OpRecord& op = op_record("aten::_fused_sgd_");
-  check_state(self, {grads});
-  TORCH_CHECK(momentum_buffers.size() == (momentum == 0 ? 0 : self.size()));
+  check_lists({"params", self}, {{"grads", grads}});
+  check_lists({"params", momentum != 0 ? self : at::TensorList()}, {{"momentum_buffer_list", momentum_buffers}});
+  check_scaling(self, grad_scale, found_inf);
   launch(
       op,
       [=](Views self, Views grads, Views momentum_buffers, const std::decay_t<Rate>& lr,
@@ -140,7 +182,8 @@ void fused_adagrad_(
     double lr_decay, double weight_decay, double eps, bool maximize, const OptionalTensor& grad_scale,
     const OptionalTensor& found_inf) {
   static OpRecord& op = op_record("aten::_fused_adagrad_");
-  check_state(self, {grads, state_sums, steps});
+  check_lists({"params", self}, {{"grads", grads}, {"state_sums", state_sums}, {"state_steps", steps}});
+  check_scaling(self, grad_scale, found_inf);
   launch(
       op,
       [=](Views self, Views grads, Views state_sums, Views steps, const std::decay_t<Rate>& lr,
@@ -161,6 +204,9 @@ void unscale_and_check(at::TensorList grads, at::Tensor& found_inf, const at::Te
   TORCH_CHECK(found_inf.numel() == 1, "found_inf must be a 1-element tensor.");
   TORCH_CHECK(inv_scale.scalar_type() == at::kFloat, "inv_scale must be a float tensor.");
   TORCH_CHECK(found_inf.scalar_type() == at::kFloat, "found_inf must be a float tensor.");
+  check_lists({"scaled_grads", grads}, {});
+  check_device("found_inf", found_inf, grads[0].device());
+  check_device("inv_scale", inv_scale, grads[0].device());
   launch(
       op,
       [](Views grads, at::Tensor found_inf, const at::Tensor& inv_scale) {
@@ -179,6 +225,9 @@ at::Tensor& update_scale(
   TORCH_CHECK(growth_tracker.scalar_type() == at::kInt, "growth_tracker must be an int tensor.");
   TORCH_CHECK(scale.scalar_type() == at::kFloat, "current_scale must be a float tensor.");
   TORCH_CHECK(found_inf.scalar_type() == at::kFloat, "found_inf must be a float tensor.");
+  check_lists({"current_scale", scale}, {});
+  check_device("growth_tracker", growth_tracker, scale.device());
+  check_device("found_inf", found_inf, scale.device());
   launch(
       op,
       [=](at::Tensor scale, at::Tensor growth_tracker, const at::Tensor& found_inf) {
