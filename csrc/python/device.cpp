@@ -41,6 +41,7 @@ void bind_device(pybind11::module_& m) {
   // Of the two counts, the first explains a wrong environment and the second takes it for no device.
   def(m, "device_count", [] { return static_cast<int>(topology().cores.size()); });
   def(m, "device_count_or_zero", [] { return static_cast<int>(device_count()); });
+  def(m, "check_device_index", &check_device_index);
   def(m, "current_device", [] { return static_cast<int>(current_device()); });
   def(m, "set_device", [](c10::DeviceIndex index) { set_current_device(index); });
   def(m, "exchange_device", [](c10::DeviceIndex index) { return static_cast<int>(exchange_device(index)); });
@@ -50,7 +51,8 @@ void bind_device(pybind11::module_& m) {
   def(m, "in_bad_fork", [] { return in_bad_fork(); });
 
   def(m, "synchronize_device", [](c10::DeviceIndex index) { synchronize_device(index); });
-  def(m, "drain_all_streams", [] { drain_all_streams(); });
+  def(m, "finish_queued_work", [] { finish_queued_work(); });
+  def(m, "abandon_queued_work", [] { abandon_queued_work(); });
 }
 
 }  // namespace torchneuron

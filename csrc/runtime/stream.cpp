@@ -78,6 +78,8 @@ Stream& stream_with_id(c10::DeviceIndex device, c10::StreamId id) {
 
 thread_local std::array<c10::StreamId, 128> thread_streams{};
 
+std::atomic<bool> abandoned{false};
+
 }  // namespace
 
 class Stream::WarningCollector final : public c10::WarningHandler {
@@ -153,7 +155,9 @@ void Stream::run_worker() {
     }
     const uint64_t start = detail::now_nanoseconds();
     try {
-      task.run();
+      if (C10_LIKELY(!abandoned.load(std::memory_order_relaxed))) {
+        task.run();
+      }
     } catch (...) {
       set_error(std::current_exception(), task);
     }
@@ -341,16 +345,27 @@ void synchronize_device(c10::DeviceIndex device) {
   for_each_stream(device, [](Stream& stream) { stream.report(); });
 }
 
-void drain_all_streams() noexcept {
-  if (!initialized()) {
-    return;
+namespace {
+
+template <typename Visit>
+void for_each_stream_of_any_device(Visit&& visit) {
+  for (c10::DeviceIndex device = 0; initialized() && device < device_count(); ++device) {
+    for_each_stream(device, visit);
   }
-  for (c10::DeviceIndex device = 0; device < device_count(); ++device) {
-    for_each_stream(device, [](Stream& stream) {
-      stream.wait_for(stream.launched());
-      stream.report_warnings();
-    });
-  }
+}
+
+}  // namespace
+
+void finish_queued_work() {
+  for_each_stream_of_any_device([](Stream& stream) {
+    stream.wait_interruptibly_for(stream.launched());
+    stream.report_warnings();
+  });
+}
+
+void abandon_queued_work() {
+  abandoned.store(true);
+  for_each_stream_of_any_device([](Stream& stream) { stream.wait_for(stream.launched()); });
 }
 
 }  // namespace torchneuron

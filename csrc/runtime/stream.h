@@ -125,8 +125,10 @@ Stream* stream_or_null(c10::DeviceIndex device, c10::StreamId id);
 
 // Waits for every stream of `device`, then reports.
 void synchronize_device(c10::DeviceIndex device);
-// Waits for every stream of every device and reports the warnings; raises nothing.
-void drain_all_streams() noexcept;
+// Waits for every stream of every device, and gives their warnings; raises what a signal handler raises, no errors.
+void finish_queued_work();
+// From now on workers skip what is queued; waits for the tasks that run. For the end of a process.
+void abandon_queued_work();
 
 template <typename Visit>
 void for_each_stream(c10::DeviceIndex device, Visit&& visit) {

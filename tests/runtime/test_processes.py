@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 
 import pytest
@@ -209,3 +210,33 @@ def test_interrupting_a_wait(run_script: Callable) -> None:
         """
     )
     assert (result.returncode, result.stdout.strip(), result.stderr) == (0, "interrupted", "")
+
+
+def test_interrupting_a_program_that_queues_work(run_script: Callable) -> None:
+    result = run_script(
+        """
+        import os, signal, threading, torch
+        x = torch.eye(2000, device="neuron")
+        threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        while True:  # two minutes of work fit into the queue
+            x = x @ x
+        """,
+        timeout=60,
+    )
+    assert result.returncode == -signal.SIGINT and result.stderr.splitlines()[-1] == "KeyboardInterrupt"
+
+
+def test_interrupting_the_end_of_a_process(run_script: Callable) -> None:
+    result = run_script(
+        """
+        import os, signal, threading, torch
+        x = torch.eye(2000, device="neuron")
+        for _ in range(1500):
+            x = x @ x
+        timer = threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT))
+        timer.daemon = True
+        timer.start()
+        """,
+        timeout=60,
+    )
+    assert (result.returncode, result.stderr) == (0, "")

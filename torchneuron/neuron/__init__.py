@@ -8,6 +8,7 @@ The names and their meaning are those of `torch.cuda` and `torch.xpu`; what is p
 """
 
 import atexit
+import sys
 from typing import Any
 
 from torch import AcceleratorError, OutOfMemoryError
@@ -209,9 +210,19 @@ _get_rng_state_offset = random._get_rng_state_offset
 _set_rng_state_offset = random._set_rng_state_offset
 _sleep = streams._sleep
 
+
+def _end_queued_work() -> None:
+    """Finish it, or after Ctrl-C drop it, before Python and PyTorch take down what it uses."""
+    try:
+        if isinstance(getattr(sys, "last_value", None), KeyboardInterrupt):
+            raise KeyboardInterrupt
+        _C.finish_queued_work()
+    except KeyboardInterrupt:
+        _C.abandon_queued_work()
+
+
 devices.register_instances()
-# Before Python and PyTorch take down what queued work still uses.
-atexit.register(_C.drain_all_streams)
+atexit.register(_end_queued_work)
 
 
 def __getattr__(name: str) -> Any:
