@@ -22,6 +22,13 @@ c10::DeviceIndex first_device() {
   return count <= 0 ? 0 : static_cast<c10::DeviceIndex>(topology().local_rank % count);
 }
 
+// A wrong environment explains itself in topology().
+void check_any_core() {
+  TORCH_CHECK(
+      !topology().cores.empty(),
+      "No neuron device is visible: NEURON_RT_VISIBLE_CORES or NEURON_RT_NUM_CORES leaves no core");
+}
+
 }  // namespace
 
 c10::DeviceIndex current_device() {
@@ -33,7 +40,7 @@ c10::DeviceIndex current_device() {
 
 void check_device_index(c10::DeviceIndex index) {
   if (C10_UNLIKELY(index < 0 || index >= device_count())) {
-    topology();  // a wrong environment explains itself
+    check_any_core();
     TORCH_CHECK_VALUE(
         false, "neuron device index must be in [0, ", static_cast<int>(device_count()) - 1, "], but got ",
         static_cast<int>(index));
@@ -69,9 +76,7 @@ void ensure_usable() {
       !in_bad_fork(),
       "Cannot re-initialize neuron in forked subprocess. To use neuron with multiprocessing, you must use the 'spawn' "
       "start method");
-  TORCH_CHECK(
-      !topology().cores.empty(),
-      "No neuron device is visible: NEURON_RT_VISIBLE_CORES or NEURON_RT_NUM_CORES leaves no core");
+  check_any_core();
   static std::once_flag once;
   std::call_once(once, [] {
     pthread_atfork(nullptr, nullptr, [] { forked_after_use.store(true); });

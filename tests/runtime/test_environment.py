@@ -9,6 +9,7 @@ import textwrap
 from collections.abc import Callable
 
 import pytest
+import torch
 
 GIB = 2**30
 Case = tuple[dict[str, str], int, int]
@@ -171,3 +172,34 @@ def test_local_rank_holds_for_threads_too(run_script: Callable) -> None:
         LOCAL_RANK="1",
     )
     assert (result.returncode, result.stdout.split(), result.stderr) == (0, ["1", "1"], "")
+
+
+def test_no_visible_core(run_script: Callable) -> None:
+    """Seeding is for scripts that run anywhere; everything else says why there is no device."""
+    result = run_script(
+        """
+        import torch
+        torch.manual_seed(0), torch.neuron.manual_seed(1), torch.neuron.manual_seed_all(1), torch.neuron.seed_all()
+        assert torch.neuron.device_count() == 0 and not torch.neuron.is_available()
+        for use in (
+            torch.neuron.synchronize, torch.neuron.Stream, torch.neuron.memory_allocated, torch.neuron.get_device_name,
+            torch.neuron.get_rng_state, torch.neuron.init, lambda: torch.neuron.set_device(0),
+            lambda: torch.Generator("neuron"), lambda: torch.ones(1, device="neuron"),
+        ):
+            try:
+                use()
+            except RuntimeError as error:
+                assert "No neuron device is visible: NEURON_RT_VISIBLE_CORES" in str(error), error
+            else:
+                raise AssertionError(use)
+        """,
+        NEURON_RT_VISIBLE_CORES="",
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("index", [4, 127, 128, 300, -300])
+def test_no_such_device(index: int) -> None:
+    for use in (torch.neuron.set_device, torch.neuron.get_device_properties, torch.neuron.Stream):
+        with pytest.raises(ValueError, match=rf"neuron device index must be in \[0, 3\], but got {index}"):
+            use(index)

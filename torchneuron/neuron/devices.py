@@ -122,6 +122,8 @@ def _is_in_bad_fork() -> bool:
 def _get_device_index(device: Device | Any = None, optional: bool = False, allow_cpu: bool = False) -> int:
     """The index that `device` names: the current device's where it names none and `optional` is set."""
     if isinstance(device, int) and not isinstance(device, bool):
+        if not -128 <= device < 128:  # PyTorch keeps an index in 8 bits
+            raise ValueError(f"neuron device index must be in [0, {device_count() - 1}], but got {device}")
         return device
     if device is None:
         index = None
@@ -215,10 +217,8 @@ def get_sync_debug_mode() -> int:
 
 @functools.cache
 def _properties(index: int) -> NeuronDeviceProperties:
-    cores = _C.cores()
-    if not 0 <= index < len(cores):
-        raise ValueError(f"neuron device index must be in [0, {len(cores) - 1}], but got {index}")
-    core_index, chip_index, hbm_bytes = cores[index]
+    _C.check_device_index(index)
+    core_index, chip_index, hbm_bytes = _C.cores()[index]
     chip = _chip()
     return NeuronDeviceProperties(
         name=chip.name,

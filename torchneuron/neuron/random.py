@@ -44,7 +44,12 @@ def set_rng_state_all(new_states: Iterable[torch.Tensor]) -> None:
 
 
 def manual_seed(seed: int) -> None:
-    """Seed the current device's generator. `torch.manual_seed` seeds those of all devices."""
+    """Seed the current device's generator, if there is a device.
+
+    `torch.manual_seed` seeds those of all devices.
+    """
+    if _C.device_count_or_zero() == 0:
+        return
     _C.default_generator(_C.current_device()).manual_seed(int(seed))
 
 
@@ -60,8 +65,9 @@ def seed() -> int:
 
 
 def seed_all() -> None:
-    """Seed the generators of all devices with one number from the system's entropy."""
-    manual_seed_all(seed())
+    """Seed the generators of all devices, if there are any, with one number from the system's entropy."""
+    if _C.device_count_or_zero() > 0:
+        manual_seed_all(seed())
 
 
 def initial_seed() -> int:
