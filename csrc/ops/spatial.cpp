@@ -280,12 +280,38 @@ Two grid_sampler_backward(
   return {grad_input, grad_grid};
 }
 
+// CPU's kernels count offsets within an image in integers as wide as its elements, so those of 16 bits overflow, and
+// read and write anywhere. They are not made for images that large: these are sampled in float.
+bool offsets_overflow(const at::Tensor& input) {
+  return at::isReducedFloatingType(input.scalar_type()) && input.size(2) * input.size(3) > 32767;
+}
+
+at::Tensor sample_2d(
+    const at::Tensor& input, const at::Tensor& grid, int64_t interpolation, int64_t padding, bool align_corners) {
+  if (offsets_overflow(input)) {
+    return sample_2d(input.to(at::kFloat), grid.to(at::kFloat), interpolation, padding, align_corners)
+        .to(input.scalar_type());
+  }
+  return at::native::grid_sampler_2d_cpu(input, grid, interpolation, padding, align_corners);
+}
+
+Two sample_2d_backward(
+    const at::Tensor& grad, const at::Tensor& input, const at::Tensor& grid, int64_t interpolation, int64_t padding,
+    bool align_corners, std::array<bool, 2> wanted) {
+  if (offsets_overflow(input)) {
+    const auto [grad_input, grad_grid] = sample_2d_backward(
+        grad.to(at::kFloat), input.to(at::kFloat), grid.to(at::kFloat), interpolation, padding, align_corners, wanted);
+    return {grad_input.defined() ? grad_input.to(input.scalar_type()) : grad_input, grad_grid.to(grid.scalar_type())};
+  }
+  return at::native::grid_sampler_2d_backward_cpu(grad, input, grid, interpolation, padding, align_corners, wanted);
+}
+
 at::Tensor grid_sampler_2d(
     const at::Tensor& input, const at::Tensor& grid, int64_t interpolation, int64_t padding, bool align_corners) {
   at::native::check_grid_sampler_common(input, grid);
   at::native::check_grid_sampler_2d(input, grid);
   static OpRecord& op = op_record("aten::grid_sampler_2d");
-  return grid_sampler(op, &at::native::grid_sampler_2d_cpu, input, grid, interpolation, padding, align_corners);
+  return grid_sampler(op, &sample_2d, input, grid, interpolation, padding, align_corners);
 }
 
 at::Tensor grid_sampler_3d(
@@ -303,7 +329,7 @@ Two grid_sampler_2d_backward(
   at::native::check_grid_sampler_2d(input, grid);
   static OpRecord& op = op_record("aten::grid_sampler_2d_backward");
   return grid_sampler_backward(
-      op, &at::native::grid_sampler_2d_backward_cpu, grad, input, grid, interpolation, padding, align_corners, wanted);
+      op, &sample_2d_backward, grad, input, grid, interpolation, padding, align_corners, wanted);
 }
 
 Two grid_sampler_3d_backward(

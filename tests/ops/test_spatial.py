@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from comparison import compare, compare_errors
+from comparison import DEVICE, compare, compare_errors
 from gradients import with_gradients
 from torch import Tensor
 
@@ -91,3 +91,20 @@ def test_grid_sample(mode: str, padding_mode: str, align_corners: bool) -> None:
 )
 def test_errors(call: Callable[..., Any]) -> None:
     compare_errors(call, image(2))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+def test_grid_sample_of_large_images_in_half_precision(dtype: torch.dtype, mode: str) -> None:
+    """Against float32. PyTorch's kernel for `cpu` reads outside of images of more than 32,767 pixels."""
+    generator = torch.Generator().manual_seed(0)
+    image = torch.rand(1, 2, 300, 400, generator=generator).to(dtype)
+    grid = (torch.rand(1, 40, 50, 2, generator=generator) * 2 - 1).to(dtype)
+    leaves = [t.to(DEVICE).requires_grad_() for t in (image, grid)]
+    exact = [t.float().requires_grad_() for t in (image, grid)]
+    got, expected = (F.grid_sample(*pair, mode=mode, align_corners=False) for pair in (leaves, exact))
+    got.sum().backward()
+    expected.sum().backward()
+    torch.testing.assert_close(got.detach().cpu(), expected.detach().to(dtype))
+    for leaf, other in zip(leaves, exact):
+        torch.testing.assert_close(leaf.grad.cpu(), other.grad.to(dtype))
