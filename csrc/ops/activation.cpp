@@ -11,6 +11,7 @@
 #include <ATen/ops/log_sigmoid_backward_native.h>
 #include <ATen/ops/log_sigmoid_forward_native.h>
 #include <ATen/ops/logit_native.h>
+#include <ATen/ops/mish_backward_native.h>
 #include <torch/library.h>
 
 namespace torchneuron {
@@ -67,6 +68,11 @@ at::Tensor hardswish(const at::Tensor& input) {
 at::Tensor hardswish_backward(const at::Tensor& grad, const at::Tensor& input) {
   static OpRecord& op = op_record("aten::hardswish_backward");
   return activate_backward(op, &at::native::hardswish_backward, grad, input);
+}
+
+at::Tensor mish_backward(const at::Tensor& grad, const at::Tensor& input) {
+  static OpRecord& op = op_record("aten::mish_backward");
+  return activate_backward(op, &at::native::mish_backward, grad, input);
 }
 
 at::Tensor& hardtanh_(at::Tensor& self, const at::Scalar& low, const at::Scalar& high) {
@@ -162,6 +168,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("hardtanh_backward", &hardtanh_backward);
   m.impl("hardswish", &hardswish);
   m.impl("hardswish_backward", &hardswish_backward);
+  m.impl("mish_backward", &mish_backward);
   m.impl("logit", &logit);
   m.impl("log_sigmoid_forward", &log_sigmoid_forward);
   m.impl("log_sigmoid_backward", &log_sigmoid_backward);

@@ -131,7 +131,9 @@ at::Tensor native_dropout_backward(const at::Tensor& grad, const at::Tensor& mas
   static OpRecord& op = op_record("aten::native_dropout_backward");
   const bool dense =
       mask.scalar_type() == at::kBool && mask.is_non_overlapping_and_dense() && grad.sizes() == mask.sizes();
-  if (!is_fast(grad.scalar_type()) || !dense) {
+  // A dense gradient of other strides than the mask's gives its strides to the result.
+  const bool led_by_gradient = grad.strides() != mask.strides() && grad.is_non_overlapping_and_dense();
+  if (!is_fast(grad.scalar_type()) || !dense || led_by_gradient) {
     return grad * (mask.type_as(grad) * scale);
   }
   check_one_device("native_dropout_backward", grad, mask);

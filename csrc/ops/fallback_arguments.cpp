@@ -200,6 +200,10 @@ at::Tensor FallbackArguments::to_device(const at::Tensor& result) {
       return mapped.tensor;
     }
   }
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      !result.is_quantized() && result.layout() != c10::kMkldnn, "a ",
+      result.is_quantized() ? "quantized tensor" : "tensor of oneDNN's layout",
+      " cannot lie on a neuron device: make it on the cpu");
   if (has_parts(result)) {
     return with_parts(
         result, c10::Device(kNeuron, device_), [this](const at::Tensor& part) { return to_device(part); });

@@ -115,10 +115,13 @@ void check_fill_value(const at::Tensor& self, const at::Scalar& value) {
       AT_EXPAND(AT_BAREBONES_UNSIGNED_TYPES), at::kBool, at::kHalf, at::kBFloat16, at::kComplexHalf);
 }
 
-void check_fill_value(const at::Tensor& /*self*/, const at::Tensor& value) {
+void check_fill_value(const at::Tensor& self, const at::Tensor& value) {
   TORCH_CHECK(
       value.dim() == 0, "masked_fill_ only supports a 0-dimensional value tensor, but got tensor with ", value.dim(),
       " dimension(s).");
+  if (value.is_cpu()) {
+    check_fill_value(self, value.item());
+  }
 }
 
 void check_fill_sizes(const at::Tensor& self, const at::Tensor& mask) {

@@ -21,10 +21,16 @@ namespace {
 // aten::linear is a composite of views, a matrix product and a sum, each with a node of the autograd graph. Here it is
 // one launch forward and one backward, where nobody can tell; all others get PyTorch's composite.
 
+// PyTorch adds the bias within the product, or else after it, which in half precision rounds twice.
+bool adds_bias_within_product(const at::Tensor& input) {
+  return input.dim() == 2 || (input.dim() == 3 && input.is_contiguous());
+}
+
 bool runs_as_one_launch(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias) {
   return input.dim() >= 2 && weight.dim() == 2 && at::isFloatingType(input.scalar_type()) && is_plain(input) &&
          is_plain(weight) && input.scalar_type() == weight.scalar_type() && input.device() == weight.device() &&
          input.size(-1) == weight.size(1) && input.numel() > 0 && weight.numel() > 0 &&
+         (!bias.defined() || !at::isReducedFloatingType(input.scalar_type()) || adds_bias_within_product(input)) &&
          (!bias.defined() || (bias.dim() == 1 && is_plain(bias) && bias.scalar_type() == input.scalar_type() &&
                               bias.device() == input.device() && bias.size(0) == weight.size(0)));
 }

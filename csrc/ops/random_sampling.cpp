@@ -296,7 +296,7 @@ at::Tensor& rrelu_with_noise_out(
 at::Tensor rrelu_with_noise(
     const at::Tensor& self, at::Tensor& noise, const at::Scalar& lower, const at::Scalar& upper, bool training,
     OptionalGenerator generator) {
-  at::Tensor out = at::empty_like(self);
+  at::Tensor out = at::empty_like(self, at::MemoryFormat::Contiguous);
   return rrelu_with_noise_out(self, noise, lower, upper, training, std::move(generator), out);
 }
 

@@ -85,3 +85,40 @@ def test_rms_norm_of_an_empty_batch() -> None:
     weight = torch.ones(4, device=DEVICE, requires_grad=True)
     F.rms_norm(torch.ones(0, 4, device=DEVICE), (4,), weight).sum().backward()
     assert weight.grad is not None and weight.grad.tolist() == [0, 0, 0, 0]
+
+
+def test_layouts_that_stay_on_the_cpu() -> None:
+    x = torch.ones(3, 4, device=DEVICE)
+    scales, zeros = torch.ones(3, device=DEVICE), torch.zeros(3, dtype=torch.int64, device=DEVICE)
+    for make in (
+        lambda: torch.quantize_per_tensor(x, 0.1, 0, torch.qint8),
+        lambda: torch.quantize_per_channel(x, scales, zeros, 0, torch.qint8),
+        x.to_mkldnn,
+    ):
+        with pytest.raises(NotImplementedError, match="cannot lie on a neuron device: make it on the cpu"):
+            make()
+
+
+def test_half_precision_rounds_where_cpu_does() -> None:
+    generator = torch.Generator().manual_seed(0)
+    for dtype in (torch.bfloat16, torch.float16):
+        x, w, b = (torch.randn(*sizes, generator=generator).to(dtype) for sizes in ((3, 6, 64), (40, 64), (40,)))
+        compare(F.linear, x, w, b)
+        compare(F.linear, x.unsqueeze(0), w, b)
+        compare(lambda x, w, b: F.linear(x.mT.contiguous().mT, w, b), x, w, b)
+        compare(lambda x, g: torch.ops.aten.mish_backward(g, x), x[0], x[1])
+
+
+def test_strides_of_results() -> None:
+    image = torch.arange(24.0).view(1, 2, 3, 4)
+    mask = image > 5
+    compare(
+        lambda g, m: torch.ops.aten.native_dropout_backward(g.to(memory_format=torch.channels_last), m, 2.0),
+        image,
+        mask,
+    )
+    compare(lambda x: F.rrelu(x.t()), torch.arange(-6.0, 6.0).view(3, 4))
+
+
+def test_a_fill_value_that_does_not_fit_is_refused_at_the_call() -> None:
+    compare_errors(lambda x: x.masked_fill(x > 0, torch.tensor(1e300)), torch.arange(3))
