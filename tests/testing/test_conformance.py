@@ -11,12 +11,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from torchneuron.testing.conformance import modules, operators, optimizers, workers
+from torchneuron.testing.conformance import modules, nested, operators, optimizers, sparse, workers
 from torchneuron.testing.conformance.comparison import compare_calls, copy, move
 from torchneuron.testing.conformance.outcomes import FAILED, Mismatch
 
 # A few of each kind, and all entries in which the whole run once found a fault.
 OPERATORS = ["add", "std", "cholesky", "nn.functional.conv2d", "index_put", "bernoulli", "sort", "empty_like"]
+OPERATORS += ["arange", "as_strided", "gradient", "index_select", "masked_fill", "native_dropout_backward", "to_sparse"]
+OPERATORS += ["nn.functional.linear", "nn.functional.mish", "nn.functional.rrelu", "tensor_split"]
+OPERATORS += ["_batch_norm_with_update", "linspace", "signal.windows.hann", "sparse.sampled_addmm"]
+SPARSE = ["abs", "sum", "to_sparse"]
+NESTED = ["sin", "sum", "nn.functional.linear"]
 MODULES = ["nn.RMSNorm", "nn.LSTM", "nn.BatchNorm2d"]
 OPTIMIZERS = ["Adam", "SparseAdam", "LBFGS"]
 
@@ -32,7 +37,9 @@ def draws_of_the_cpu():
     ("database", "name"),
     [(operators, name) for name in OPERATORS]
     + [(modules, name) for name in MODULES]
-    + [(optimizers, name) for name in OPTIMIZERS],
+    + [(optimizers, name) for name in OPTIMIZERS]
+    + [(sparse, name) for name in SPARSE]
+    + [(nested, name) for name in NESTED],
     ids=lambda value: value if isinstance(value, str) else value.__name__.rsplit(".", 1)[-1],
 )
 def test_sample(database, name: str) -> None:
@@ -104,6 +111,7 @@ def test_a_crash_or_a_hang_costs_only_its_own_job() -> None:
 def test_command(tmp_path: Path) -> None:
     output = tmp_path / "conformance.json"
     command = [sys.executable, "-m", "torchneuron.testing.conformance", "--processes", "1", "--output", str(output)]
+    command += ["--database", "operators", "--database", "modules"]
     result = subprocess.run([*command, "--entry", "neg", "--entry", "nn.ReLU"], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     outcomes = json.loads(output.read_text())["outcomes"]

@@ -10,7 +10,7 @@ import torch
 from ... import neuron
 from .outcomes import Outcome
 
-MODULES = ("operators", "modules", "optimizers")
+MODULES = ("operators", "modules", "optimizers", "sparse", "nested")
 
 
 def entries(database: str) -> list[str]:
