@@ -35,7 +35,7 @@ conformance: build $(STAMPS)/conformance
 	$(BIN)/python -m torchneuron.testing.conformance --output conformance.json
 
 bench: build $(STAMPS)/demo
-	set -e; for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python $$file; done
+	set -e; for file in $$(grep -l __main__ benchmarks/*.py); do echo "== $$file"; $(BIN)/python $$file; done
 
 lint: $(STAMPS)/lint $(STAMPS)/tools
 	$(BIN)/ruff check .

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -25,7 +26,9 @@ def test_import_torch_alone_brings_the_device(run_installed: Run) -> None:
 def test_wheel_holds_the_package_and_nothing_else(site_packages: Path) -> None:
     (metadata,) = site_packages.glob("torchneuron-*.dist-info")
     record = [line.split(",")[0] for line in (metadata / "RECORD").read_text().splitlines()]
-    assert {name.split("/")[0] for name in record} == {"torchneuron", metadata.name}
+    command = os.path.relpath(site_packages.parents[2] / "bin" / "torchneuron", site_packages)
+    assert command in record
+    assert {name.split("/")[0] for name in record if name != command} == {"torchneuron", metadata.name}
     sources = {
         str(path.relative_to(PROJECT))
         for path in (PROJECT / "torchneuron").rglob("*")
@@ -39,6 +42,13 @@ def test_wheel_holds_the_package_and_nothing_else(site_packages: Path) -> None:
     assert "Requires-Dist: torch==2.13.*" in text
     assert "License-Expression: Apache-2.0" in text
     assert (metadata / "licenses" / "LICENSE").read_text() == (PROJECT / "LICENSE").read_text()
+
+
+def test_command_is_installed(site_packages: Path) -> None:
+    command = site_packages.parents[2] / "bin" / "torchneuron"
+    result = subprocess.run([command, "ops", "aten::nonzero"], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert "aten::nonzero" in result.stdout
 
 
 def test_extension_names_no_folder_of_the_build(site_packages: Path) -> None:

@@ -11,9 +11,18 @@ from pathlib import Path
 import pytest
 import torch
 
-from torchneuron.testing.conformance import modules, nested, operators, optimizers, sparse, workers
+from torchneuron.testing.conformance import (
+    databases,
+    distributions,
+    modules,
+    nested,
+    operators,
+    optimizers,
+    sparse,
+    workers,
+)
 from torchneuron.testing.conformance.comparison import compare_calls, copy, move
-from torchneuron.testing.conformance.outcomes import FAILED, Mismatch
+from torchneuron.testing.conformance.outcomes import FAILED, PASSED, Mismatch
 
 # A few of each kind, and all entries in which the whole run once found a fault.
 OPERATORS = ["add", "std", "cholesky", "nn.functional.conv2d", "index_put", "bernoulli", "sort", "empty_like"]
@@ -23,6 +32,7 @@ OPERATORS += ["_batch_norm_with_update", "linspace", "signal.windows.hann", "spa
 SPARSE = ["abs", "sum", "to_sparse"]
 NESTED = ["sin", "sum", "nn.functional.linear"]
 MODULES = ["nn.RMSNorm", "nn.LSTM", "nn.BatchNorm2d"]
+DISTRIBUTIONS = ["randn", "multinomial", "randint"]
 OPTIMIZERS = ["Adam", "SparseAdam", "LBFGS"]
 
 
@@ -39,13 +49,29 @@ def draws_of_the_cpu():
     + [(modules, name) for name in MODULES]
     + [(optimizers, name) for name in OPTIMIZERS]
     + [(sparse, name) for name in SPARSE]
-    + [(nested, name) for name in NESTED],
+    + [(nested, name) for name in NESTED]
+    + [(distributions, name) for name in DISTRIBUTIONS],
     ids=lambda value: value if isinstance(value, str) else value.__name__.rsplit(".", 1)[-1],
 )
 def test_sample(database, name: str) -> None:
     outcomes = list(database.check(name))
     assert len(outcomes) >= 2 and all(outcome.samples > 0 for outcome in outcomes)
     assert [outcome for outcome in outcomes if outcome.status == FAILED] == []
+
+
+def test_sample_on_a_side_stream() -> None:
+    for job in (("operators", "sort"), ("modules", "nn.BatchNorm2d"), ("optimizers", "Adam")):
+        assert {outcome.status for outcome in databases.check(job, side_stream=True)} == {PASSED}
+
+
+def test_wrong_draws_do_not_have_the_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
+    def check(draw) -> str:
+        monkeypatch.setitem(distributions.ENTRIES, "x", ((draw, distributions.stats.uniform()), (torch.float32,)))
+        (outcome,) = distributions.check("x")
+        return outcome.reason
+
+    assert "the statistic is" in check(lambda t: torch.rand_like(t).mul_(1.02))
+    assert check(lambda t: t + torch.arange(len(t), device=t.device) / len(t)) == "another seed gives the same numbers"
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
+import functools
 import os
 import sys
 import time
@@ -21,6 +22,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m torchneuron.testing.conformance", description=__doc__)
     parser.add_argument("--database", choices=databases.MODULES, action="append", help="default: all")
     parser.add_argument("--entry", action="append", help="only entries that match, such as 'nn.functional.*'")
+    parser.add_argument(
+        "--side-streams", action="store_true", help="each entry on a stream that is not the default one"
+    )
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     parser.add_argument("--output", type=Path, default=Path("conformance.json"))
     arguments = parser.parse_args()
@@ -37,7 +41,10 @@ def main() -> None:
     outcomes: list[Outcome] = []
     with tqdm(total=len(jobs), unit="entry", mininterval=2) as bar:
         for (database, name), results, problem in workers.run(
-            jobs, databases.check, arguments.processes, SECONDS_PER_JOB
+            jobs,
+            functools.partial(databases.check, side_stream=arguments.side_streams),
+            arguments.processes,
+            SECONDS_PER_JOB,
         ):
             outcomes += results
             if problem:

@@ -10,7 +10,7 @@ import torch
 from ... import neuron
 from .outcomes import Outcome
 
-MODULES = ("operators", "modules", "optimizers", "sparse", "nested")
+MODULES = ("operators", "modules", "optimizers", "sparse", "nested", "distributions")
 
 
 def entries(database: str) -> list[str]:
@@ -19,12 +19,14 @@ def entries(database: str) -> list[str]:
     return names
 
 
-def check(job: tuple[str, str]) -> list[Outcome]:
-    """All outcomes of one entry of a database. Run in a worker process."""
+def check(job: tuple[str, str], side_stream: bool = False) -> list[Outcome]:
+    """All outcomes of one entry of a database, on the default stream or on a new one. Run in a worker process."""
     database, name = job
     torch.set_num_threads(1)
     neuron.match_cpu_random()
-    return list(_module(database).check(name))
+    stream = neuron.Stream() if side_stream else neuron.default_stream()
+    with neuron.stream(stream):
+        return list(_module(database).check(name))
 
 
 def _module(database: str) -> Any:

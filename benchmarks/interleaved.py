@@ -1,0 +1,109 @@
+"""What the benchmarks of `neuron` against `cpu` share: timing in turns, peak memory, the command line and the table."""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+
+DEVICES = ("neuron", "cpu")
+
+# Does the work of a case some number of times on the device it was made for, and returns when all is done.
+Run = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One line of a benchmark: `prepare(device)` makes what does the work; a round repeats that `repeats` times."""
+
+    name: str
+    prepare: Callable[[str], Run]
+    repeats: int
+
+
+@dataclass
+class Result:
+    """Medians of milliseconds for the work once, and of the peak of MiB over what `import torch` takes, if asked."""
+
+    case: str
+    neuron_ms: float
+    cpu_ms: float
+    neuron_over_cpu: float
+    neuron_mib: float | None = None
+    cpu_mib: float | None = None
+
+
+def main(description: str | None, cases: Sequence[Case]) -> None:
+    """Runs the command line of a benchmark that has these cases."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--case", default="*", help="only cases that match, such as 'GPT*'")
+    parser.add_argument("--memory", action="store_true", help="also the peak memory of a process of each device")
+    parser.add_argument("--json", type=Path, help="also write the results to this file")
+    parser.add_argument("--peak-on", choices=DEVICES, help="only print the peak MiB of --case on this device")
+    arguments = parser.parse_args()
+    chosen = [case for case in cases if case.name == arguments.case or fnmatch.fnmatch(case.name, arguments.case)]
+    if not chosen:
+        parser.error(f"--case {arguments.case}: not one of {', '.join(case.name for case in cases)}")
+    if arguments.peak_on:
+        print(peak_mib(chosen[0], arguments.peak_on))
+        return
+
+    print(f"{'':40}{'neuron ms':>11}{'cpu ms':>11}{'neuron : cpu':>14}", end="")
+    print(f"{'neuron MiB':>12}{'cpu MiB':>9}{'neuron : cpu':>14}" if arguments.memory else "")
+    results = []
+    for case in chosen:
+        result = measure(case, arguments.rounds)
+        line = f"{result.case:40}{result.neuron_ms:11.2f}{result.cpu_ms:11.2f}{result.neuron_over_cpu:14.2f}"
+        if arguments.memory:
+            result.neuron_mib, result.cpu_mib = (peak_mib_of_process(case, device) for device in DEVICES)
+            line += f"{result.neuron_mib:12.0f}{result.cpu_mib:9.0f}{result.neuron_mib / result.cpu_mib:14.2f}"
+        results.append(asdict(result))
+        print(line, flush=True)
+    if arguments.json:
+        arguments.json.write_text(json.dumps(results, indent=2) + "\n")
+
+
+def measure(case: Case, rounds: int) -> Result:
+    """A round times the work on one device and then on the other, so what else the machine does falls on both."""
+    runs = {device: case.prepare(device) for device in DEVICES}
+    for run in runs.values():
+        run(max(3, case.repeats))
+    times: dict[str, list[float]] = {device: [] for device in DEVICES}
+    for number in range(rounds):
+        for device in DEVICES if number % 2 == 0 else DEVICES[::-1]:
+            began = time.perf_counter()
+            runs[device](case.repeats)
+            times[device].append((time.perf_counter() - began) / case.repeats * 1e3)
+    neuron, cpu = (statistics.median(times[device]) for device in DEVICES)
+    return Result(case.name, neuron, cpu, neuron / cpu)
+
+
+def peak_mib_of_process(case: Case, device: str) -> float:
+    """As `peak_mib`, in a process of its own."""
+    command = [sys.executable, sys.argv[0], "--case", case.name, "--peak-on", device]
+    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def peak_mib(case: Case, device: str) -> float:
+    """The most memory that this process takes for five times the work, less what it has taken before."""
+    torch.ones(1, device=device).add(1)
+    before = _process_kib("VmRSS")
+    case.prepare(device)(5)
+    return (_process_kib("VmHWM") - before) / 1024
+
+
+def _process_kib(field: str) -> int:
+    """A field of proc(5)'s status: VmRSS is the memory that is resident, VmHWM the most that ever was."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    (value,) = (line.split()[1] for line in lines if line.startswith(field + ":"))
+    return int(value)
