@@ -22,7 +22,7 @@ from torchneuron.testing.conformance import (
     workers,
 )
 from torchneuron.testing.conformance.comparison import compare_calls, copy, move
-from torchneuron.testing.conformance.outcomes import FAILED, PASSED, Mismatch
+from torchneuron.testing.conformance.outcomes import FAILED, PASSED, SKIPPED, Mismatch
 
 # A few of each kind, and all entries in which the whole run once found a fault.
 OPERATORS = ["add", "std", "cholesky", "nn.functional.conv2d", "index_put", "bernoulli", "sort", "empty_like"]
@@ -57,6 +57,26 @@ def test_sample(database, name: str) -> None:
     outcomes = list(database.check(name))
     assert len(outcomes) >= 2 and all(outcome.samples > 0 for outcome in outcomes)
     assert [outcome for outcome in outcomes if outcome.status == FAILED] == []
+
+
+def test_linear_cross_entropy_with_one_accumulation_dtype_is_that_of_the_cpu() -> None:
+    """What skips.py leaves out: with the dtype given, both devices compute the same."""
+    options = torch.nn.LinearCrossEntropyOptions(acc_policy="balanced", acc_dtype=torch.float32, batch_chunk_size=4)
+    torch.manual_seed(0)
+    x, weight, target = torch.randn(8, 16).bfloat16(), torch.randn(5, 16).bfloat16(), torch.randint(5, (8,))
+
+    def loss_and_gradients(device: str) -> list[torch.Tensor]:
+        leaves = [t.detach().to(device).requires_grad_() for t in (x, weight)]
+        loss = torch.nn.functional.linear_cross_entropy(*leaves, target.to(device), options=options)
+        return [t.cpu() for t in (loss.detach(), *torch.autograd.grad(loss, leaves))]
+
+    torch.testing.assert_close(loss_and_gradients("neuron"), loss_and_gradients("cpu"))
+
+
+def test_a_skipped_check_has_its_reason() -> None:
+    outcomes = [outcome for outcome in nested.check("split_with_sizes") if outcome.check == "backward"]
+    assert [(outcome.status, outcome.samples) for outcome in outcomes] == [(SKIPPED, 0)]
+    assert "segmentation fault" in outcomes[0].reason
 
 
 def test_sample_on_a_side_stream() -> None:

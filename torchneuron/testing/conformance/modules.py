@@ -12,7 +12,7 @@ from torch.testing._internal.common_modules import ModuleInfo, module_db
 from torch.utils._pytree import tree_leaves
 
 from .comparison import DEVICE, compare_calls, copy, move
-from .outcomes import Mismatch, Outcome, Tally
+from .outcomes import Mismatch, Outcome, Tally, outcomes_of
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.complex64)
 
@@ -29,10 +29,10 @@ def check(name: str) -> Iterator[Outcome]:
         for training in (True, False):
             for check_name, gradients in (("forward", False), ("backward", True)):
                 mode = "training" if training else "evaluation"
-                tally = _compare(info, dtype, training, gradients)
-                outcome = tally.outcome("modules", name, f"{check_name} in {mode}", str(dtype).removeprefix("torch."))
-                if outcome is not None:
-                    yield outcome
+                compare = functools.partial(_compare, info, dtype, training, gradients)
+                yield from outcomes_of(
+                    "modules", name, f"{check_name} in {mode}", str(dtype).removeprefix("torch."), compare
+                )
 
 
 def _compare(info: ModuleInfo, dtype: torch.dtype, training: bool, gradients: bool) -> Tally:

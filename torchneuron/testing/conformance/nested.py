@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
-from torch.testing._internal.opinfo.core import OpInfo
+from torch.testing._internal.opinfo.core import OpInfo, SampleInput
 from torch.testing._internal.opinfo.definitions.nested import njt_op_db
 
-from .operators import SamplesUnavailable, compare, compare_each, full_name, generated, gradients
-from .outcomes import SKIPPED, Outcome
-
-# Their backward on jagged tensors ends the process on `cpu`, by a segmentation fault in PyTorch 2.13.
-CRASH_ON_CPU = frozenset({"split_with_sizes"})
+from .operators import compare, compare_each, full_name, generated, gradients
+from .outcomes import Outcome, SamplesUnavailable, Tally, outcomes_of
 
 
 def names() -> list[str]:
@@ -23,16 +20,19 @@ def names() -> list[str]:
 def check(name: str) -> Iterator[Outcome]:
     """The outcomes of the operator of this name, forward and backward in float32."""
     op = next(op for op in njt_op_db if full_name(op) == name)
-    forward = compare_each(op, generated(op, lambda: op.sample_inputs("cpu", torch.float32)), op.op, strides=False)
-    outcomes = [forward.outcome("nested", name, "forward", "float32")]
-    if name in CRASH_ON_CPU:
-        reason = "PyTorch's backward for cpu ends the process"
-        outcomes.append(Outcome("nested", name, "backward", "float32", SKIPPED, 0, reason))
-    elif op.supports_autograd:
-        samples = generated(op, lambda: op.sample_inputs("cpu", torch.float32, requires_grad=True))
-        backward = compare(op, samples, lambda a: gradients(op, a, a), strides=False)
-        outcomes.append(backward.outcome("nested", name, "backward", "float32"))
-    yield from (outcome for outcome in outcomes if outcome is not None)
+
+    def samples(requires_grad: bool) -> Iterator[SampleInput]:
+        return generated(op, lambda: op.sample_inputs("cpu", torch.float32, requires_grad=requires_grad))
+
+    def forward() -> Tally:
+        return compare_each(op, samples(requires_grad=False), op.op, strides=False)
+
+    def backward() -> Tally:
+        return compare(op, samples(requires_grad=True), lambda a: gradients(op, a, a), strides=False)
+
+    yield from outcomes_of("nested", name, "forward", "float32", forward)
+    if op.supports_autograd:
+        yield from outcomes_of("nested", name, "backward", "float32", backward)
 
 
 def _has_samples(op: OpInfo) -> bool:

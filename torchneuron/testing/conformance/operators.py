@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from ... import neuron
 from .comparison import DEVICE, compare_calls, compare_errors, copy, move
-from .outcomes import SKIPPED, Mismatch, Outcome, Tally, first_line
+from .outcomes import Mismatch, Outcome, SamplesUnavailable, Tally, first_line, outcomes_of
 
 # Their results hold whatever the memory held.
 UNDEFINED = frozenset(
@@ -51,17 +51,9 @@ def check(name: str, dtypes: Iterable[torch.dtype] | None = None) -> Iterator[Ou
     supported = op.supported_dtypes("cpu")
     wanted = supported if dtypes is None else supported & set(dtypes)
     for dtype in sorted(wanted, key=str):
+        dtype_name = str(dtype).removeprefix("torch.")
         for check_name, function in CHECKS.items():
-            try:
-                outcome = function(op, dtype).outcome("operators", name, check_name, str(dtype).removeprefix("torch."))
-            except SamplesUnavailable as error:
-                outcome = Outcome("operators", name, check_name, str(dtype), SKIPPED, 0, str(error))
-            if outcome is not None:
-                yield outcome
-
-
-class SamplesUnavailable(Exception):
-    """PyTorch's own generator of samples raises."""
+            yield from outcomes_of("operators", name, check_name, dtype_name, functools.partial(function, op, dtype))
 
 
 @functools.cache

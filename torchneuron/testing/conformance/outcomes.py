@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+
+from .skips import reason_to_skip
 
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 
@@ -43,6 +45,26 @@ class Tally:
         return Outcome(
             database, entry, check, dtype, FAILED if self.reason else PASSED, self.samples, self.reason[:400]
         )
+
+
+class SamplesUnavailable(Exception):
+    """PyTorch's own generator of samples raises."""
+
+
+def outcomes_of(database: str, entry: str, check: str, dtype: str, compare: Callable[[], Tally]) -> Iterator[Outcome]:
+    """What `compare` came to, or that it is skipped; nothing if there was no sample."""
+    reason = reason_to_skip(database, entry, check, dtype)
+    tally = Tally()
+    if not reason:
+        try:
+            tally = compare()
+        except SamplesUnavailable as error:
+            reason = str(error)
+    outcome = tally.outcome(database, entry, check, dtype)
+    if reason:
+        yield Outcome(database, entry, check, dtype, SKIPPED, 0, reason)
+    elif outcome is not None:
+        yield outcome
 
 
 def first_line(error: BaseException, limit: int = 200) -> str:

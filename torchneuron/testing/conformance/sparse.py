@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.opinfo.core import OpInfo, SampleInput
 
-from .operators import SamplesUnavailable, compare, compare_each, full_name, generated, gradients
-from .outcomes import SKIPPED, Outcome
+from .operators import compare, compare_each, full_name, generated, gradients
+from .outcomes import Outcome, Tally, outcomes_of
 
 LAYOUTS = {
     "COO": torch.sparse_coo,
@@ -37,20 +37,17 @@ def check(name: str) -> Iterator[Outcome]:
 
 
 def _check(op: OpInfo, name: str, dtype: torch.dtype, layout_name: str, layout: torch.layout) -> Iterator[Outcome]:
-    checks: dict[str, Callable[[Iterable[SampleInput]], Any]] = {
-        "forward": lambda samples: compare_each(op, samples, op.op, strides=False)
-    }
+    def forward() -> Tally:
+        return compare_each(op, _samples(op, dtype, layout, requires_grad=False), op.op, strides=False)
+
+    def backward() -> Tally:
+        samples = _samples(op, dtype, layout, requires_grad=True)
+        return compare(op, samples, lambda a: gradients(op, a, a), strides=False)
+
+    dtype_name = str(dtype).removeprefix("torch.")
+    yield from outcomes_of("sparse", name, f"{layout_name} forward", dtype_name, forward)
     if op.supports_autograd and dtype in (torch.float64, torch.complex64):
-        checks["backward"] = lambda samples: compare(op, samples, lambda a: gradients(op, a, a), strides=False)
-    for check_name, run in checks.items():
-        label, dtype_name = f"{layout_name} {check_name}", str(dtype).removeprefix("torch.")
-        try:
-            tally = run(_samples(op, dtype, layout, requires_grad=check_name == "backward"))
-            outcome = tally.outcome("sparse", name, label, dtype_name)
-        except SamplesUnavailable as error:
-            outcome = Outcome("sparse", name, label, dtype_name, SKIPPED, 0, str(error))
-        if outcome is not None:
-            yield outcome
+        yield from outcomes_of("sparse", name, f"{layout_name} backward", dtype_name, backward)
 
 
 def _samples(op: OpInfo, dtype: torch.dtype, layout: torch.layout, requires_grad: bool) -> Iterator[SampleInput]:
