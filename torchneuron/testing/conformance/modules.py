@@ -11,7 +11,7 @@ import torch
 from torch.testing._internal.common_modules import ModuleInfo, module_db
 from torch.utils._pytree import tree_leaves
 
-from .comparison import DEVICE, compare_calls, copy, move
+from .comparison import DEVICE, compare_calls, copy, move, seed
 from .outcomes import Mismatch, Outcome, Tally, outcomes_of
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.complex64)
@@ -37,9 +37,9 @@ def check(name: str) -> Iterator[Outcome]:
 
 def _compare(info: ModuleInfo, dtype: torch.dtype, training: bool, gradients: bool) -> Tally:
     tally = Tally()
-    torch.manual_seed(0)
+    seed()
     for sample in info.module_inputs_func(info, "cpu", dtype, requires_grad=gradients, training=training):
-        torch.manual_seed(0)
+        seed()
         constructor = sample.constructor_input
         try:
             module = info.module_cls(*constructor.args, **constructor.kwargs, dtype=dtype)

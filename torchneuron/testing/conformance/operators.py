@@ -14,7 +14,7 @@ from torch.testing._internal.opinfo.core import OpInfo, SampleInput
 from torch.utils._pytree import tree_leaves, tree_map
 
 from ... import neuron
-from .comparison import DEVICE, compare_calls, compare_errors, copy, move
+from .comparison import DEVICE, compare_calls, compare_errors, copy, move, seed
 from .outcomes import Mismatch, Outcome, SamplesUnavailable, Tally, first_line, outcomes_of
 
 # Their results hold whatever the memory held.
@@ -259,7 +259,7 @@ def _repeats_on_cpu(call: Callable[[Any], Any], arguments: Any) -> bool:
     """Whether a second call gives what the first gave. Some kernels read memory that nobody wrote."""
     results = []
     for _ in range(2):
-        torch.manual_seed(0)
+        seed()
         try:
             results.append([leaf.detach() for leaf in tree_leaves(call(copy(arguments))) if torch.is_tensor(leaf)])
         except Exception:
@@ -291,12 +291,18 @@ def _all_strided(sample: SampleInput) -> bool:
 
 
 def _samples(op: OpInfo, dtype: torch.dtype, requires_grad: bool = False) -> Iterator[SampleInput]:
-    return generated(op, lambda: op.sample_inputs("cpu", dtype, requires_grad=requires_grad))
+    return iter(_sample_list(full_name(op), dtype, requires_grad))
+
+
+@functools.lru_cache(maxsize=2)  # the checks of one dtype follow each other and call with copies
+def _sample_list(name: str, dtype: torch.dtype, requires_grad: bool) -> list[SampleInput]:
+    op = _by_name()[name]
+    return list(generated(op, lambda: op.sample_inputs("cpu", dtype, requires_grad=requires_grad)))
 
 
 def generated(op: OpInfo, generator: Callable[[], Iterable[Any]]) -> Iterator[Any]:
     """At most `MOST_SAMPLES`, evenly chosen; the same ones in each run."""
-    torch.manual_seed(0)
+    seed()
     try:
         samples = list(generator())
     except Exception as error:
