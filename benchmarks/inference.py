@@ -10,7 +10,7 @@ from collections.abc import Callable
 import interleaved
 import torch
 from interleaved import Case, Run
-from networks import Encoder, ResNet18, Tagger
+from networks import LSTM_OPERATIONS, Encoder, ResNet18, Tagger
 from torch import Tensor, nn
 
 
@@ -20,6 +20,7 @@ def inference(
     inputs: Callable[[], Tensor],
     repeats: int,
     dtype: torch.dtype = torch.float32,
+    operations: float | None = None,
 ) -> Case:
     def prepare(device: str) -> Run:
         torch.manual_seed(0)
@@ -33,7 +34,7 @@ def inference(
 
         return run
 
-    return Case(name, prepare, repeats)
+    return Case(name, prepare, repeats, operations, dtype)
 
 
 def ids() -> Tensor:
@@ -43,7 +44,9 @@ def ids() -> Tensor:
 CASES = (
     inference("BERT-base-like, batch 4x128", Encoder, ids, 1),
     inference("BERT-base-like, batch 4x128, bfloat16", Encoder, ids, 1, torch.bfloat16),
-    inference("LSTM d=256, 2 layers, batch 8x64", Tagger, lambda: torch.randint(10000, (8, 64)), 4),
+    inference(
+        "LSTM d=256, 2 layers, batch 8x64", Tagger, lambda: torch.randint(10000, (8, 64)), 4, operations=LSTM_OPERATIONS
+    ),
     inference("ResNet-18, batch 16x3x64x64", ResNet18, lambda: torch.rand(16, 3, 64, 64), 1),
 )
 

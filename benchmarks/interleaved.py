@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
+import functools
 import json
 import statistics
 import subprocess
@@ -14,6 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 DEVICES = ("neuron", "cpu")
 
@@ -23,11 +25,18 @@ Run = Callable[[int], None]
 
 @dataclass(frozen=True)
 class Case:
-    """One line of a benchmark: `prepare(device)` makes what does the work; a round repeats that `repeats` times."""
+    """One line of a benchmark: `prepare(device)` makes what does the work; a round repeats that `repeats` times.
+
+    The least that the host must do for it, once: operations of matrix products in `product_dtype`, counted by PyTorch
+    unless given, and bytes moved by what is bound by memory.
+    """
 
     name: str
     prepare: Callable[[str], Run]
     repeats: int
+    operations: float | None = None
+    product_dtype: torch.dtype = torch.float32
+    bytes_moved: float = 0
 
 
 @dataclass
@@ -38,6 +47,7 @@ class Result:
     neuron_ms: float
     cpu_ms: float
     neuron_over_cpu: float
+    host_limit_ms: float
     neuron_mib: float | None = None
     cpu_mib: float | None = None
 
@@ -58,12 +68,15 @@ def main(description: str | None, cases: Sequence[Case]) -> None:
         print(peak_mib(chosen[0], arguments.peak_on))
         return
 
-    print(f"{'':40}{'neuron ms':>11}{'cpu ms':>11}{'neuron : cpu':>14}", end="")
+    limits = HostLimits.measured()
+    print(limits)
+    print(f"{'':40}{'neuron ms':>11}{'cpu ms':>11}{'neuron : cpu':>14}{'host limit ms':>15}", end="")
     print(f"{'neuron MiB':>12}{'cpu MiB':>9}{'neuron : cpu':>14}" if arguments.memory else "")
     results = []
     for case in chosen:
-        result = measure(case, arguments.rounds)
+        result = measure(case, arguments.rounds, limits)
         line = f"{result.case:40}{result.neuron_ms:11.2f}{result.cpu_ms:11.2f}{result.neuron_over_cpu:14.2f}"
+        line += f"{result.host_limit_ms:15.2f}" if result.host_limit_ms else f"{'-':>15}"
         if arguments.memory:
             result.neuron_mib, result.cpu_mib = (peak_mib_of_process(case, device) for device in DEVICES)
             line += f"{result.neuron_mib:12.0f}{result.cpu_mib:9.0f}{result.neuron_mib / result.cpu_mib:14.2f}"
@@ -73,7 +86,56 @@ def main(description: str | None, cases: Sequence[Case]) -> None:
         arguments.json.write_text(json.dumps(results, indent=2) + "\n")
 
 
-def measure(case: Case, rounds: int) -> Result:
+@dataclass(frozen=True)
+class HostLimits:
+    """What both devices share: the fastest matrix product of any library here, and the bandwidth of a copy."""
+
+    products_per_second: dict[torch.dtype, float]
+    bytes_per_second: float
+
+    @staticmethod
+    def measured() -> HostLimits:
+        rates = {}
+        for dtype in (torch.float32, torch.bfloat16):
+            operands = [torch.rand(1024, 1024).to(device, dtype) for device in DEVICES]
+            rates[dtype] = 2 * 1024**3 / min(seconds(functools.partial(torch.matmul, a, a)) for a in operands)
+        source, target = torch.rand(2**24), torch.empty(2**24)
+        return HostLimits(rates, 2 * source.nbytes / seconds(lambda: target.copy_(source)))
+
+    def milliseconds(self, case: Case) -> float:
+        """The time of the case's operations and bytes at these rates; 0 if it has neither."""
+        operations = counted_operations(case) if case.operations is None else case.operations
+        return 1e3 * (
+            operations / self.products_per_second[case.product_dtype] + case.bytes_moved / self.bytes_per_second
+        )
+
+    def __str__(self) -> str:
+        rates = ", ".join(
+            f"{rate / 1e9:.0f} GFLOP/s {str(dtype)[6:]}" for dtype, rate in self.products_per_second.items()
+        )
+        return f"host: {rates} (1024 x 1024), {self.bytes_per_second / 1e9:.1f} GB/s (copy of 64 MiB, both ways)"
+
+
+def seconds(call: Callable[[], object]) -> float:
+    """The fastest of several."""
+    times = []
+    for _ in range(8):
+        began = time.perf_counter()
+        call()
+        torch.accelerator.synchronize()
+        times.append(time.perf_counter() - began)
+    return min(times)
+
+
+def counted_operations(case: Case) -> float:
+    """Additions and multiplications of the matrix products and convolutions that the case does on `cpu`."""
+    run = case.prepare("cpu")
+    with FlopCounterMode(display=False) as counter:
+        run(1)
+    return float(counter.get_total_flops())
+
+
+def measure(case: Case, rounds: int, limits: HostLimits) -> Result:
     """A round times the work on one device and then on the other, so what else the machine does falls on both."""
     runs = {device: case.prepare(device) for device in DEVICES}
     for run in runs.values():
@@ -85,7 +147,7 @@ def measure(case: Case, rounds: int) -> Result:
             runs[device](case.repeats)
             times[device].append((time.perf_counter() - began) / case.repeats * 1e3)
     neuron, cpu = (statistics.median(times[device]) for device in DEVICES)
-    return Result(case.name, neuron, cpu, neuron / cpu)
+    return Result(case.name, neuron, cpu, neuron / cpu, limits.milliseconds(case))
 
 
 def peak_mib_of_process(case: Case, device: str) -> float:

@@ -91,3 +91,7 @@ class Tagger(nn.Module):
     def forward(self, ids: Tensor) -> Tensor:
         """Logits: int64 (batch, time) -> (batch, time, tags)."""
         return self.head(self.lstm(self.tokens(ids))[0])
+
+
+# Of a Tagger's forward pass for 8x64 tokens: gates of inputs (width 256, then 512) and of states in two directions.
+LSTM_OPERATIONS = 8 * 64 * 2.0 * (2 * 1024 * (256 + 256) + 2 * 1024 * (512 + 256))

@@ -12,9 +12,13 @@ import torch
 from interleaved import Case, Run
 from torch import Tensor
 
+MIB = 2**20
 
-def operators(name: str, make: Callable[[], tuple[Tensor, ...]], call: Callable[..., Tensor], repeats: int) -> Case:
-    """`call` on the tensors that `make` makes on the CPU."""
+
+def operators(
+    name: str, make: Callable[[], tuple[Tensor, ...]], call: Callable[..., Tensor], repeats: int, mib_moved: float = 0
+) -> Case:
+    """`call` on the tensors that `make` makes on the CPU; its operators read and write `mib_moved` at least."""
 
     def prepare(device: str) -> Run:
         torch.manual_seed(0)
@@ -27,7 +31,7 @@ def operators(name: str, make: Callable[[], tuple[Tensor, ...]], call: Callable[
 
         return run
 
-    return Case(name, prepare, repeats)
+    return Case(name, prepare, repeats, operations=0, bytes_moved=mib_moved * MIB)
 
 
 def pointwise(x: Tensor, y: Tensor) -> Tensor:
@@ -36,8 +40,8 @@ def pointwise(x: Tensor, y: Tensor) -> Tensor:
     b = (x - y).abs().sqrt()
     c = torch.where(a > 0, a, b).clamp(0.1, 2).log()
     d = (c.sigmoid() * a).tanh() + b.exp()
-    e = torch.maximum(d, c).neg().relu()
-    return (e * x).addcmul(c, d).div(y).pow(2).mul(0.1)
+    e = torch.maximum(d, c).relu()
+    return (e * x).addcmul(c, d).div(y).pow(2)
 
 
 def sort_topk_scatter(x: Tensor, index: Tensor) -> Tensor:
@@ -56,12 +60,19 @@ def sparse_and_dense() -> tuple[Tensor, Tensor]:
 
 
 CASES = (
-    operators("20 pointwise operators on 16 MB", lambda: (torch.rand(2**22) + 1, torch.rand(2**22) + 1), pointwise, 1),
+    operators(
+        "20 pointwise operators on 16 MB",
+        lambda: (torch.rand(2**22) + 1, torch.rand(2**22) + 1),
+        pointwise,
+        1,
+        mib_moved=49.5 * 16,
+    ),
     operators(
         "sum, amax, var, softmax on 16 MB",
         lambda: (torch.rand(2048, 2048),),
         lambda x: x.sum(0) + x.amax(0) + x.var(0) + x.softmax(-1)[0],
         4,
+        mib_moved=5 * 16,
     ),
     operators(
         "sort, topk, scatter on 1024x2048",
@@ -75,9 +86,10 @@ CASES = (
         lambda: (torch.randint(50000, (4096, 16)), torch.rand(50000, 64)),
         torch.nn.functional.embedding_bag,
         10,
+        mib_moved=17,
     ),
-    operators("transposed copy of 16 MB", lambda: (torch.rand(2048, 2048),), lambda x: x.t().contiguous(), 10),
-    operators("FFT of 256 x 4096", lambda: (torch.rand(256, 4096),), lambda x: torch.fft.rfft(x).abs(), 10),
+    operators("transposed copy of 16 MB", lambda: (torch.rand(2048, 2048),), lambda x: x.t().contiguous(), 10, 32),
+    operators("FFT of 256 x 4096", lambda: (torch.rand(256, 4096),), lambda x: torch.fft.rfft(x).abs(), 10, 14),
 )
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import interleaved
 import torch
 import torch.nn.functional as F
 from interleaved import Case, Run
-from networks import ResNet18, Tagger
+from networks import LSTM_OPERATIONS, ResNet18, Tagger
 from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
@@ -21,7 +21,11 @@ from models import GPT, ConvNet, GPTConfig
 
 
 def training(
-    name: str, model: Callable[[], nn.Module], batch: Callable[[], tuple[Tensor, Tensor]], repeats: int
+    name: str,
+    model: Callable[[], nn.Module],
+    batch: Callable[[], tuple[Tensor, Tensor]],
+    repeats: int,
+    operations: float | None = None,
 ) -> Case:
     """Steps on one batch of (inputs, targets) for a classifier of images or tokens."""
 
@@ -41,7 +45,7 @@ def training(
 
         return run
 
-    return Case(name, prepare, repeats)
+    return Case(name, prepare, repeats, operations)
 
 
 def gpt(width: int, layers: int, heads: int, batch: int, length: int, repeats: int) -> Case:
@@ -63,7 +67,7 @@ CASES = (
     gpt(width=256, layers=6, heads=8, batch=8, length=128, repeats=2),
     training("conv net, batch 64x1x8x8", ConvNet, lambda: images(10, 64, 1, 8, 8), 20),
     training("ResNet-18, batch 16x3x64x64", ResNet18, lambda: images(100, 16, 3, 64, 64), 1),
-    training("LSTM d=256, 2 layers, batch 8x64", Tagger, lambda: tokens(10000, 32, 8, 64), 2),
+    training("LSTM d=256, 2 layers, batch 8x64", Tagger, lambda: tokens(10000, 32, 8, 64), 2, 3 * LSTM_OPERATIONS),
 )
 
 if __name__ == "__main__":
