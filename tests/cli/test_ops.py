@@ -28,7 +28,13 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
     ],
 )
 def test_how(name: str, how: str) -> None:
-    assert [(overload.name, overload.how) for overload in overloads([name])] == [(name, how)]
+    assert {overload.name: overload.how for overload in overloads([name])}[name] == how
+
+
+@pytest.mark.parametrize("pattern", ["mm", "aten::mm", "aten::m[m]"])
+def test_a_pattern_without_a_dot_takes_all_overloads(pattern: str) -> None:
+    assert {overload.name for overload in overloads([pattern])} >= {"mm", "mm.out"}
+    assert [overload.name for overload in overloads(["mm.out"])] == ["mm.out"]
 
 
 def test_what_waits_is_counted_as_a_fallback() -> None:
@@ -37,7 +43,8 @@ def test_what_waits_is_counted_as_a_fallback() -> None:
     x.long().view(-1).bincount(), x + x, torch.nn.functional.embedding(torch.tensor([1], device="neuron"), x)
     waited = {name.removeprefix("aten::") for name in torch.neuron.get_fallback_ops()}
     hows = {o.name: o.how for o in overloads(["bincount", "add.Tensor", "embedding"])}
-    assert {name for name, how in hows.items() if how == "waits"} == waited == {"bincount"}
+    assert waited == {"bincount"}
+    assert (hows["bincount"], hows["add.Tensor"], hows["embedding"]) == ("waits", "generated", "launch")
 
 
 def test_all_of_aten_is_listed() -> None:
@@ -49,9 +56,10 @@ def test_all_of_aten_is_listed() -> None:
 def test_table_and_counts() -> None:
     result = command("ops", "add.*", "embedding")
     lines = result.stdout.splitlines()
-    assert result.returncode == 0 and lines[-1].split() == ["embedding", "launch", "csrc/ops/embedding.cpp"]
+    assert result.returncode == 0
+    assert ["embedding", "launch", "csrc/ops/embedding.cpp"] in [line.split() for line in lines]
     assert ["add.Tensor", "generated"] in [line.split() for line in lines]
-    assert "generated" in result.stderr and "1 launch" in result.stderr
+    assert "generated" in result.stderr and "launch" in result.stderr
 
 
 def test_json_and_filter() -> None:

@@ -29,10 +29,14 @@ class Overload:
 
 
 def overloads(patterns: list[str] | None = None) -> Iterator[Overload]:
-    """The overloads of ATen, by name; of those with `patterns` such as "conv*" only the ones that match."""
+    """The overloads of ATen, by name; of those with `patterns` such as "conv*" only the ones that match.
+
+    A pattern without a dot stands for all overloads of the operators that it matches; "aten::" may stand before it.
+    """
+    wanted = [pattern.removeprefix("aten::") for pattern in patterns or ()]
     for name in sorted(torch._C._dispatch_get_all_op_names()):
         short = name.removeprefix("aten::")
-        if short == name or (patterns and not any(fnmatch.fnmatchcase(short, pattern) for pattern in patterns)):
+        if short == name or (wanted and not any(_matches(short, pattern) for pattern in wanted)):
             continue
         yield _overload(name)
 
@@ -57,6 +61,11 @@ def run(arguments: argparse.Namespace) -> None:
         print(f"{overload.name:{width}}  {overload.how:9}  {overload.where}".rstrip())
     counts = Counter(overload.how for overload in found)
     print(", ".join(f"{counts[how]} {how}" for how in HOWS if counts[how]), file=sys.stderr)
+
+
+def _matches(name: str, pattern: str) -> bool:
+    operator = name.partition(".")[0]
+    return fnmatch.fnmatchcase(name, pattern) or fnmatch.fnmatchcase(operator, pattern)
 
 
 def _overload(name: str) -> Overload:
