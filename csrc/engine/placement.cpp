@@ -105,7 +105,7 @@ DeviceAllocationScope::DeviceAllocationScope(Stream& stream) : previous_(std::ex
 
 DeviceAllocationScope::~DeviceAllocationScope() { device_stream = previous_; }
 
-OutputPlacement::OutputPlacement(std::initializer_list<at::Tensor> planned) : previous_(placement) {
+OutputPlacement::OutputPlacement(at::ArrayRef<at::Tensor> planned) : previous_(placement) {
   for (const at::Tensor& tensor : planned) {
     if (tensor.defined() && tensor.numel() > 0) {
       slots_.push_back({tensor.mutable_data_ptr(), tensor.nbytes()});
@@ -138,6 +138,21 @@ void OutputPlacement::deliver(const at::Tensor& planned, const at::Tensor& resul
     OutputPlacement* const suspended = std::exchange(placement, nullptr);
     planned.copy_(shares ? result.clone() : result);
     placement = suspended;
+  }
+}
+
+void OutputPlacement::deliver_all(at::ArrayRef<at::Tensor> planned, std::vector<at::Tensor> results) {
+  // A result lies where another one belongs if the kernel allocated its outputs in another order.
+  for (size_t i = 0; i + 1 < planned.size(); ++i) {
+    for (size_t j = i + 1; j < planned.size() && planned[i].defined(); ++j) {
+      at::Tensor& later = results[j];
+      if (later.defined() && later.numel() > 0 && later.const_data_ptr() == planned[i].const_data_ptr()) {
+        later = later.clone();
+      }
+    }
+  }
+  for (size_t i = 0; i < planned.size(); ++i) {
+    deliver(planned[i], results[i]);
   }
 }
 

@@ -4,7 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <initializer_list>
+#include <vector>
 
 namespace torchneuron {
 
@@ -29,13 +29,15 @@ c10::DataPtr adopt(c10::DataPtr memory, size_t nbytes, Stream& stream);
 class OutputPlacement {
  public:
   // `planned`: the CPU views of the outputs that a task was launched with. Undefined ones are left out.
-  explicit OutputPlacement(std::initializer_list<at::Tensor> planned);
+  explicit OutputPlacement(at::ArrayRef<at::Tensor> planned);
   ~OutputPlacement();
   OutputPlacement(const OutputPlacement&) = delete;
   OutputPlacement& operator=(const OutputPlacement&) = delete;
 
   // Makes `planned` hold `result`: a copy, unless the kernel already wrote there.
   static void deliver(const at::Tensor& planned, const at::Tensor& result);
+  // The same for all results of a kernel, which may lie in the places of one another.
+  static void deliver_all(at::ArrayRef<at::Tensor> planned, std::vector<at::Tensor> results);
 
   // The memory planned for an allocation of `nbytes`, handed out once; null if there is none.
   void* take(size_t nbytes);

@@ -132,7 +132,7 @@ Four embedding_bag(
          int64_t mode, bool sparse, const std::optional<at::Tensor>& per_sample_weights, bool include_last_offset,
          int64_t padding_idx, const at::Tensor& out, const at::Tensor& offset2bag, const at::Tensor& bag_size,
          const at::Tensor& max_indices) {
-        const OutputPlacement placement({out});
+        const OutputPlacement placement(out);
         const auto made =
             (kForBackward ? &at::native::_embedding_bag_cpu : &at::native::_embedding_bag_forward_only_cpu)(
                 weight, indices, offsets, scale_by_freq, mode, sparse, per_sample_weights, include_last_offset,

@@ -15,12 +15,12 @@ namespace torchneuron::foreach {
 
 namespace {
 
-using Kernel = void (*)(
+using TernaryKernel = void (*)(
     at::Tensor& out, const at::Tensor& self, const at::Tensor& a, const at::Tensor& b, const at::Scalar& value);
 
 // `b` may be empty, for kernels that have only one tensor beside `self`.
 void launch_ternary(
-    OpRecord& op, Kernel kernel, at::TensorList self, at::TensorList a, at::TensorList b,
+    OpRecord& op, TernaryKernel kernel, at::TensorList self, at::TensorList a, at::TensorList b,
     at::ArrayRef<at::Scalar> values, at::TensorList out) {
   launch(
       op,

@@ -368,6 +368,9 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("nll_loss2d_forward", &nll_loss2d_forward);
   m.impl("nll_loss2d_backward", &nll_loss2d_backward);
   m.impl("_ctc_loss", &ctc_loss);
+  // These take the lengths to the host, should they not lie there, and then to the launches above.
+  m.impl("_ctc_loss.Tensor", &at::native::ctc_loss_tensor);
+  m.impl("_ctc_loss_backward.Tensor", &at::native::ctc_loss_backward_tensor);
   m.impl("_ctc_loss_backward", &ctc_loss_backward);
 }
 

@@ -161,7 +161,7 @@ Four layer(
           const OutputPlacement placement({output, hy, cy, workspace});
           results.emplace(run_layer(inputs..., a));
         }
-        detail::deliver(std::make_index_sequence<4>(), std::array{output, hy, cy, workspace}, *results);
+        detail::deliver(std::array{output, hy, cy, workspace}, *results);
       },
       output, hy, cy, workspace, input, weight_ih, weight_hh, bias_ih, bias_hh, h, c);
   return {output, hy, cy, workspace};
@@ -203,7 +203,7 @@ Seven layer_backward(
                         grad_cy, a.reverse, a.mode, a.hidden_size, a.num_layers, a.has_biases, a.train, a.bidirectional,
                         /*batch_sizes=*/{}, a.batch_first, workspace));
               }
-              detail::deliver(std::make_index_sequence<7>(), planned, *results);
+              detail::deliver(planned, *results);
             },
             planned..., input, weight_ih, weight_hh, bias_ih, bias_hh, h, c, output, hy, cy, grad_output, grad_hy,
             grad_cy, workspace);

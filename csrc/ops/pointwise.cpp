@@ -2,6 +2,8 @@
 
 #include <ATen/ScalarOps.h>
 #include <ATen/ops/abs.h>
+#include <ATen/ops/angle.h>
+#include <ATen/ops/complex.h>
 #include <ATen/ops/div.h>
 #include <ATen/ops/isnan_native.h>
 #include <ATen/ops/logical_and.h>
@@ -9,7 +11,9 @@
 #include <ATen/ops/logical_or.h>
 #include <ATen/ops/logical_xor.h>
 #include <ATen/ops/nan_to_num.h>
+#include <ATen/ops/polar.h>
 #include <ATen/ops/relu_native.h>
+#include <ATen/ops/remainder_native.h>
 #include <ATen/ops/result_type.h>
 #include <ATen/ops/sub.h>
 #include <ATen/ops/where.h>
@@ -42,6 +46,61 @@ struct Abs {
   static constexpr const char* kName = "aten::abs";
   using Meta = AbsMeta;
   static void run(at::Tensor& out, const at::Tensor& self) { at::abs_out(out, self); }
+};
+
+struct AngleMeta : at::TensorIteratorBase {
+  void meta(const at::Tensor& self) { build_borrowing_unary_float_op(maybe_get_output(), self); }
+};
+
+struct Angle {
+  static constexpr const char* kName = "aten::angle";
+  using Meta = AngleMeta;
+  static void run(at::Tensor& out, const at::Tensor& self) { at::angle_out(out, self); }
+};
+
+// CPU lays out the angles of complex numbers contiguously.
+at::Tensor angle(const at::Tensor& self) {
+  if (!self.is_complex()) {
+    return functional<Angle, const at::Tensor&>(self);
+  }
+  static OpRecord& op = op_record(Angle::kName);
+  at::Tensor out = new_tensor(self, self.sizes(), c10::toRealValueType(self.scalar_type()));
+  launch(op, [](at::Tensor out, const at::Tensor& self) { Angle::run(out, self); }, out, self);
+  return out;
+}
+
+// Two real tensors that make a complex one.
+using ComplexOfTwo = at::Tensor& (*)(at::Tensor& out, const at::Tensor& a, const at::Tensor& b);
+
+template <ComplexOfTwo kKernel>
+struct ComplexOfTwoMeta : at::TensorIteratorBase {
+  void meta(const at::Tensor& a, const at::Tensor& b) {
+    const at::Tensor& out = maybe_get_output();
+    const at::ScalarType dtype = a.scalar_type();
+    if ((dtype != at::kFloat && dtype != at::kDouble && dtype != at::kHalf) || b.scalar_type() != dtype ||
+        out.scalar_type() != c10::toComplexType(dtype)) {
+      ask_cpu([](const at::Tensor& a, const at::Tensor& b, at::Tensor out) { return kKernel(out, a, b); }, a, b, out);
+    }
+    at::TensorIteratorConfig config;
+    config.check_all_same_dtype(false).add_output(out).add_const_input(a).add_const_input(b);
+    build(config);
+  }
+};
+
+struct Complex {
+  static constexpr const char* kName = "aten::complex";
+  using Meta = ComplexOfTwoMeta<&at::complex_out>;
+  static void run(at::Tensor& out, const at::Tensor& real, const at::Tensor& imaginary) {
+    at::complex_out(out, real, imaginary);
+  }
+};
+
+struct Polar {
+  static constexpr const char* kName = "aten::polar";
+  using Meta = ComplexOfTwoMeta<&at::polar_out>;
+  static void run(at::Tensor& out, const at::Tensor& radius, const at::Tensor& angle) {
+    at::polar_out(out, radius, angle);
+  }
 };
 
 struct LogicalNotMeta : at::TensorIteratorBase {
@@ -188,6 +247,9 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("rsub.Tensor", &rsub);
   m.impl("abs", &functional<Abs, Tensor>);
   m.impl("abs.out", &into<Abs, Tensor>);
+  m.impl("angle", &angle);
+  m.impl("complex.out", &into<Complex, Tensor, Tensor>);
+  m.impl("polar.out", &into<Polar, Tensor, Tensor>);
   m.impl("logical_not", &functional<LogicalNot, Tensor>);
   m.impl("logical_not.out", &into<LogicalNot, Tensor>);
   m.impl("logical_and", &functional<LogicalAnd, Tensor, Tensor>);
@@ -205,6 +267,9 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("__lshift__.Scalar", &left_shift_scalar);
   m.impl("__rshift__.Tensor", &functional<RightShift, Tensor, Tensor>);
   m.impl("__rshift__.Scalar", &right_shift_scalar);
+  m.impl(
+      "remainder.Scalar_Tensor",
+      static_cast<at::Tensor (*)(const at::Scalar&, const at::Tensor&)>(&at::native::remainder));
   m.impl("floor_divide", &floor_divide);
   m.impl("floor_divide_.Tensor", &floor_divide_);
   m.impl("floor_divide.out", &floor_divide_out);

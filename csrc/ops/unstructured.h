@@ -71,18 +71,9 @@ inline std::optional<at::Tensor> zeros_on_cpu(const std::optional<at::Tensor>& t
   return t.has_value() ? std::optional<at::Tensor>(zeros_on_cpu(*t)) : std::nullopt;
 }
 
-template <size_t... kIndex, typename Planned, typename Results>
-void deliver(std::index_sequence<kIndex...>, const Planned& planned, Results&& results) {
-  std::array<at::Tensor, sizeof...(kIndex)> made{std::get<kIndex>(results)...};
-  // A result may lie where another one belongs, if the kernel allocated its outputs in another order.
-  for (size_t i = 0; i + 1 < made.size(); ++i) {
-    for (size_t j = i + 1; j < made.size() && planned[i].defined(); ++j) {
-      if (made[j].defined() && made[j].numel() > 0 && made[j].const_data_ptr() == planned[i].const_data_ptr()) {
-        made[j] = made[j].clone();
-      }
-    }
-  }
-  (OutputPlacement::deliver(planned[kIndex], made[kIndex]), ...);
+template <size_t kCount, typename Results>
+void deliver(const std::array<at::Tensor, kCount>& planned, Results&& results) {
+  std::apply([&](auto&&... made) { OutputPlacement::deliver_all(planned, {made...}); }, results);
 }
 
 }  // namespace detail
@@ -109,7 +100,7 @@ template <typename Kernel>
 void run_into(const at::Tensor& planned, const Kernel& kernel) {
   at::Tensor result;
   {
-    const OutputPlacement placement({planned});
+    const OutputPlacement placement(planned);
     result = kernel();
   }
   OutputPlacement::deliver(planned, result);
@@ -119,20 +110,20 @@ template <typename Kernel>
 void run_into(const std::array<at::Tensor, 2>& planned, const Kernel& kernel) {
   std::optional<decltype(kernel())> results;
   {
-    const OutputPlacement placement({planned[0], planned[1]});
+    const OutputPlacement placement(planned);
     results.emplace(kernel());
   }
-  detail::deliver(std::make_index_sequence<2>(), planned, *results);
+  detail::deliver(planned, *results);
 }
 
 template <typename Kernel>
 void run_into(const std::array<at::Tensor, 3>& planned, const Kernel& kernel) {
   std::optional<decltype(kernel())> results;
   {
-    const OutputPlacement placement({planned[0], planned[1], planned[2]});
+    const OutputPlacement placement(planned);
     results.emplace(kernel());
   }
-  detail::deliver(std::make_index_sequence<3>(), planned, *results);
+  detail::deliver(planned, *results);
 }
 
 // Launches kernel(args...) into `planned`, as run_into.

@@ -223,6 +223,69 @@ def test_transformer_trains_with_launches_only() -> None:
         ).sum().backward()
 
 
+def masks(kind: str) -> dict[str, Tensor]:
+    padding = torch.zeros(3, 6, dtype=torch.bool)
+    padding[1, 4:] = True
+    blocked = torch.ones(6, 6, dtype=torch.bool).triu(1)
+    return {"none": {}, "padding": {"src_key_padding_mask": padding}, "rows": {"src_mask": blocked},
+            "both": {"src_mask": blocked, "src_key_padding_mask": padding}}[kind]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["none", "padding", "rows", "both"])
+@pytest.mark.parametrize("options", [{}, {"norm_first": True, "activation": "gelu"}])
+def test_fused_encoder_layer(kind: str, options: dict[str, Any]) -> None:
+    torch.manual_seed(0)
+    layer = torch.nn.TransformerEncoderLayer(16, 4, 24, batch_first=True, **options).eval()
+    x = torch.randn(3, 6, 16)
+    for inputs in (x, x.transpose(0, 1).contiguous().transpose(0, 1)):
+        with torch.no_grad():
+            expected = layer.cpu()(inputs, **masks(kind))
+            layer.to(DEVICE)
+            on_device = {name: mask.to(DEVICE) for name, mask in masks(kind).items()}
+            with launches_only():
+                found = layer(inputs.to(DEVICE), **on_device)
+            assert "aten._transformer_encoder_layer_fwd.default" in dispatched(layer, inputs.to(DEVICE))
+        assert_same(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("average", [True, False])
+def test_fused_multihead_attention(average: bool) -> None:
+    torch.manual_seed(0)
+    attention = torch.nn.MultiheadAttention(16, 4, batch_first=True).eval()
+    query, memory = torch.randn(3, 6, 16), torch.randn(3, 6, 16)
+    blocked = torch.ones(6, 6, dtype=torch.bool).triu(1)
+
+    def both(q: Tensor, m: Tensor, mask: Tensor) -> list[Any]:
+        attention.to(q.device)
+        with torch.no_grad():
+            return [attention(q, q, q, attn_mask=mask, average_attn_weights=average), attention(q, m, m)]
+
+    compare(both, query, memory, blocked, rtol=1e-4, atol=1e-5)
+
+
+def test_operators_of_the_fused_layers() -> None:
+    scores = torch.randn(2, 4, 5, 5, generator=torch.Generator().manual_seed(0))
+    mask = scores.clone().gt(0.5)
+    aten = torch.ops.aten
+    for dtype in (torch.float32, torch.float64, torch.bfloat16):
+        compare(lambda s, m: aten._masked_softmax(s, m, 3, 2), scores.to(dtype), mask)
+        compare(lambda s, m: aten._masked_softmax(s, m[0, 0], 3, 0), scores.to(dtype), mask)
+        compare(lambda s, m: aten._masked_softmax(s, m[:, 0, 0], 3, 1), scores.to(dtype), mask)
+        compare(lambda s, m: aten._masked_softmax(s, m, 1), scores.to(dtype), mask)
+        compare(lambda s, m: aten._masked_softmax(s.mT, m.mT, None, 2), scores.to(dtype), mask)
+        compare(
+            lambda s, b: aten._transform_bias_rescale_qkv(s, b, 2),
+            torch.randn(3, 5, 24).to(dtype),
+            torch.randn(24).to(dtype),
+        )
+    compare(
+        lambda s, m: with_gradients(lambda s: aten._masked_softmax(s, m, 3, 2), s), scores, mask, rtol=1e-5, atol=1e-6
+    )
+    compare_errors(lambda s, m: aten._masked_softmax(s, m.float(), 3, 2), scores, mask)
+    compare_errors(lambda s, m: aten._masked_softmax(s, m[:1], 3, 2), scores, mask)
+    compare_errors(lambda s: aten._transform_bias_rescale_qkv(s, s[0, 0], 5), torch.randn(3, 5, 24))
+
+
 @pytest.mark.parametrize(
     "call",
     [
