@@ -2,7 +2,7 @@
 
 #include "engine/launch.h"
 #include "ops/fallback_arguments.h"
-#include "ops/recorded_kernel.h"
+#include "ops/planned_kernel.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
