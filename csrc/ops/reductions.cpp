@@ -15,6 +15,7 @@
 #include <ATen/ops/prod.h>
 #include <ATen/ops/std.h>
 #include <ATen/ops/std_mean.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/trace.h>
 #include <ATen/ops/var.h>
 #include <ATen/ops/var_mean.h>
@@ -23,6 +24,7 @@
 #include <torch/library.h>
 
 #include <algorithm>
+#include <vector>
 
 // Reductions that are not structured.
 namespace torchneuron::described {
@@ -232,18 +234,44 @@ struct Vdot {
 // The edges are those of the values where min == max, which is for the worker to see.
 struct HistcMeta : ShapeMeta {
   void meta(const at::Tensor& self, int64_t bins, const at::Scalar& min, const at::Scalar& max) {
-    if (!at::isFloatingType(self.scalar_type()) || bins <= 0 || min.toDouble() > max.toDouble()) {
+    const bool has_numbers = at::isFloatingType(self.scalar_type()) || at::isIntegralType(self.scalar_type(), false);
+    if (!has_numbers || bins <= 0 || min.toDouble() > max.toDouble()) {
       ask_cpu([&](const at::Tensor& t) { return at::histc(t, bins, min, max); }, self);
     }
     set(self, {bins});
   }
 };
 
+// Integers, which CPU refuses and CUDA counts: PyTorch models count by histc on every device but cpu. No rounding moves
+// a value over an edge.
+void count_integers(at::Tensor& out, const at::Tensor& self, int64_t bins, int64_t low, int64_t high) {
+  if (low == high && self.numel() > 0) {
+    low = self.min().item<int64_t>();
+    high = self.max().item<int64_t>();
+  }
+  if (low == high) {
+    --low;
+    ++high;
+  }
+  const at::Tensor values = self.to(at::kLong).contiguous();
+  std::vector<int64_t> counts(static_cast<size_t>(bins));
+  for (const int64_t value : at::IntArrayRef(values.const_data_ptr<int64_t>(), static_cast<size_t>(values.numel()))) {
+    if (value >= low && value <= high) {
+      ++counts[static_cast<size_t>(std::min((value - low) * bins / (high - low), bins - 1))];
+    }
+  }
+  out.copy_(at::tensor(counts, at::kLong));
+}
+
 struct Histc {
   static constexpr const char* kName = "aten::histc";
   using Meta = HistcMeta;
   static void run(at::Tensor& out, const at::Tensor& self, int64_t bins, const at::Scalar& min, const at::Scalar& max) {
-    out.copy_(at::histc(self, bins, min, max));
+    if (at::isFloatingType(self.scalar_type())) {
+      out.copy_(at::histc(self, bins, min, max));
+    } else {
+      count_integers(out, self, bins, min.toLong(), max.toLong());
+    }
   }
 };
 

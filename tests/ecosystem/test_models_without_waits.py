@@ -60,6 +60,18 @@ def run_llama(model: nn.Module, device: str) -> tuple[Tensor, Callable[[], Resul
     ]
 
 
+def mixtral() -> nn.Module:
+    config = transformers.MixtralConfig(
+        vocab_size=64, num_key_value_heads=2, num_local_experts=4, output_router_logits=True, **SMALL
+    )
+    return transformers.MixtralForCausalLM(config)
+
+
+def run_mixtral(model: nn.Module, device: str) -> tuple[Tensor, Callable[[], Results]]:
+    tokens = integers(64, 2, 9).to(device)
+    return model(tokens, labels=tokens).loss, lambda: [model(tokens).logits]
+
+
 def mamba() -> nn.Module:
     return transformers.MambaForCausalLM(
         transformers.MambaConfig(vocab_size=64, hidden_size=16, state_size=4, num_hidden_layers=2, pad_token_id=0)
@@ -203,6 +215,7 @@ def run_unet(model: nn.Module, device: str) -> tuple[Tensor, Callable[[], Result
 
 MODELS = {
     "llama": (llama, run_llama),
+    "mixtral": (mixtral, run_mixtral),
     "mamba": (mamba, run_mamba),
     "bert": (bert, run_bert),
     "t5": (t5, run_t5),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from comparison import DEVICE, compare, compare_errors
+from comparison import DEVICE, compare, compare_errors, launches_only
 
 X = torch.randn(4, 5, 6, generator=torch.Generator().manual_seed(1))
 
@@ -134,3 +134,27 @@ def test_too_few_degrees_of_freedom_warn_at_the_call(function: Callable[..., Any
 )
 def test_errors_are_those_of_the_cpu(function: Callable[..., Any]) -> None:
     compare_errors(function, X)
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.uint8])
+def test_histograms_of_integers(dtype: torch.dtype) -> None:
+    """As on CUDA; the CPU refuses them."""
+    x = torch.tensor([3, 0, 1, 1, 6, 3, 9, 3], dtype=dtype, device=DEVICE)
+    with launches_only():
+        found = [
+            torch.histc(x, 10, 0, 9),
+            torch.histc(x, 10, 0, 10),
+            torch.histc(x, 2, 1, 6),
+            torch.histc(x, 3),
+            torch.histc(x[:1] + 4, 2),
+            torch.histc(x[:0], 2),
+        ]
+    assert [counts.tolist() for counts in found] == [
+        [1, 2, 0, 3, 0, 0, 1, 0, 0, 1],
+        [1, 2, 0, 3, 0, 0, 1, 0, 0, 1],
+        [5, 1],
+        [3, 3, 2],
+        [0, 1],
+        [0, 0],
+    ]
+    assert all(counts.dtype == dtype for counts in found)
