@@ -92,8 +92,6 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         (VOLUME, numbers(3, 2, 2, 2, 2)),
     ),
     "narrow_copy": (lambda x: torch.narrow_copy(x, 1, 1, 2), (numbers(3, 4),)),
-    "cholesky": (lambda a: (torch.cholesky(a), torch.cholesky(a, upper=True)), (POSITIVE,)),
-    "cholesky_inverse": (lambda f: (torch.cholesky_inverse(f), torch.cholesky_inverse(f.mT, upper=True)), (FACTOR,)),
     "cholesky_solve": (lambda b, f: torch.cholesky_solve(b, f), (numbers(2, 4, 3), FACTOR)),
     "geqrf": (lambda a: torch.geqrf(a), (WIDE,)),
     "householder": (lambda a, t: torch.linalg.householder_product(a, t), (REFLECTORS, TAU)),
@@ -106,7 +104,6 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         (FACTOR, numbers(2, 4, 3)),
     ),
     "matrix_exp": (lambda a: with_gradients(torch.linalg.matrix_exp, a), (SQUARE,)),
-    "eig": (lambda a: (*torch.linalg.eig(a), torch.linalg.eigvals(a)), (SQUARE,)),
     "lstsq": (lambda a, b: tuple(torch.linalg.lstsq(a, b)), (WIDE, numbers(2, 6, 2))),
     "lstsq by QR": (lambda a, b: tuple(torch.linalg.lstsq(a, b, driver="gels")), (WIDE, numbers(2, 6, 2))),
     "fake quantize": (
@@ -227,10 +224,38 @@ def test_errors_that_the_geometry_shows_are_raised_at_the_call() -> None:
 
 
 def test_errors_of_values_are_raised_at_the_next_synchronise() -> None:
-    compare_errors(lambda a: torch.cholesky(a), -POSITIVE)
     compare_errors(lambda x: torch._assert_async(x, "x is 0"), torch.tensor(0.0))
     with launches_only():
         torch._assert_async(torch.ones((), device=DEVICE), "x is 0")
+
+
+NOT_A_NUMBER = torch.full((3, 3), torch.nan)
+
+
+# As on CUDA, whose documentation says of each that it waits, so that a program can catch the error and try again.
+@pytest.mark.parametrize(
+    ("factorise", "good", "bad"),
+    [
+        (lambda a: (torch.cholesky(a), torch.cholesky(a, upper=True)), POSITIVE, -POSITIVE),
+        (torch.linalg.cholesky, POSITIVE, -POSITIVE),
+        (torch.cholesky_inverse, FACTOR, torch.zeros(3, 3)),
+        (torch.linalg.inv, SQUARE, torch.zeros(3, 3)),
+        (lambda a: torch.linalg.solve(a, a), SQUARE, torch.zeros(3, 3)),
+        (torch.linalg.lu_factor, SQUARE, torch.zeros(3, 3)),
+        (lambda a: tuple(torch.linalg.eigh(a)), POSITIVE, NOT_A_NUMBER),
+        (torch.linalg.eigvalsh, POSITIVE, NOT_A_NUMBER),
+        (lambda a: tuple(torch.linalg.svd(a)), SQUARE, NOT_A_NUMBER),
+        (torch.linalg.svdvals, WIDE, NOT_A_NUMBER),
+        (lambda a: (*torch.linalg.eig(a), torch.linalg.eigvals(a)), SQUARE, NOT_A_NUMBER),
+    ],
+)
+def test_factorisations_raise_at_the_call(factorise: Callable[..., Any], good: Tensor, bad: Tensor) -> None:
+    compare(factorise, good, waits=True, **TOLERANCE)
+    with pytest.raises(RuntimeError) as expected:
+        factorise(bad)
+    with pytest.raises(type(expected.value)) as error:
+        factorise(bad.to(DEVICE))
+    assert str(error.value).splitlines()[0] == str(expected.value).splitlines()[0]
 
 
 def test_observers_and_rank_wait_only_where_sizes_depend_on_values() -> None:
