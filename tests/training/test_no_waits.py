@@ -23,6 +23,7 @@ RETURN_TO_HOST = {
     "aten::_unique2",
     "aten::bincount",
     "aten::_linalg_eigh.eigenvalues",  # whether it converged
+    "aten::_linalg_svd.U",
     "aten::cholesky_inverse",  # whether there is an inverse
     "aten::_nested_tensor_from_mask_left_aligned",  # a bool
     "aten::_nested_tensor_from_mask",  # the geometry of a nested tensor lies on the host
