@@ -119,10 +119,12 @@ Four run_layer(
 int64_t workspace_bytes(
     const at::Tensor& input, const at::Tensor& weight_ih, const at::Tensor& weight_hh, const at::Tensor& bias_ih,
     const at::Tensor& bias_hh, const at::Tensor& h, const at::Tensor& c, const LayerArguments& a) {
+  if (!a.with_gradients) {
+    return 0;
+  }
   static std::mutex mutex;
-  static std::map<std::array<int64_t, 5>, int64_t> known;
-  const std::array key{
-      input.size(0), input.size(1), input.size(2), a.hidden_size, static_cast<int64_t>(a.with_gradients)};
+  static std::map<std::array<int64_t, 4>, int64_t> known;
+  const std::array key{input.size(0), input.size(1), input.size(2), a.hidden_size};
   const std::lock_guard lock(mutex);
   const auto [entry, is_new] = known.try_emplace(key, 0);
   if (is_new) {

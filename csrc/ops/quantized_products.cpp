@@ -1,4 +1,5 @@
 #include "engine/tensor_engine.h"
+#include "ops/fallback.h"
 #include "ops/unstructured.h"
 #include "runtime/topology.h"
 
@@ -8,6 +9,8 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/max.h>
 #include <torch/library.h>
+
+#include <algorithm>
 
 namespace torchneuron {
 
@@ -145,10 +148,48 @@ at::Tensor scaled_mm(
   return out;
 }
 
+// One scale for each matrix or for each row and column, in torch.nn.functional.scaled_mm's numbers of its recipes.
+bool is_one_scale_each(const torch::jit::Stack& stack, size_t first) {
+  constexpr size_t kScaleA = 2, kRecipeA = 3, kSwizzleA = 4, kScaleB = 5, kRecipeB = 6, kSwizzleB = 7;
+  constexpr int64_t kTensorWise = 0, kRowWise = 1;
+  const auto numbers = [&](size_t i) { return stack[first + i].toIntVector(); };
+  const auto is_plain_layout = [](const std::vector<int64_t>& swizzle) {
+    return std::all_of(swizzle.begin(), swizzle.end(), [](int64_t kind) { return kind == 0; });
+  };
+  return stack[first + kScaleA].toTensorList().size() == 1 && stack[first + kScaleB].toTensorList().size() == 1 &&
+         numbers(kRecipeA) == numbers(kRecipeB) &&
+         (numbers(kRecipeA) == std::vector{kTensorWise} || numbers(kRecipeA) == std::vector{kRowWise}) &&
+         is_plain_layout(numbers(kSwizzleA)) && is_plain_layout(numbers(kSwizzleB));
+}
+
+void scaled_mm_v2(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  constexpr size_t kArguments = 12;
+  const size_t first = stack->size() - kArguments;
+  const auto argument = [&](size_t i) -> const c10::IValue& { return (*stack)[first + i]; };
+  if (is_one_scale_each(*stack, first)) {
+    const at::Tensor self = argument(0).toTensor(), mat2 = argument(1).toTensor();
+    const at::Tensor scale_a = argument(2).toTensorList().get(0), scale_b = argument(5).toTensorList().get(0);
+    const auto bias = argument(8).toOptional<at::Tensor>();
+    const auto dtype = argument(9).toOptional<at::ScalarType>().value_or(self.scalar_type());
+    const bool by_rows = argument(3).toIntVector()[0] == 1;
+    if (is_scaled_product(self, mat2, scale_a, scale_b, bias, dtype) &&
+        (by_rows ? are_scales_of_rows_and_columns(self, mat2, scale_a, scale_b) : is_one_float(scale_a))) {
+      static OpRecord& record = op_record("aten::_scaled_mm_v2");
+      at::Tensor out = new_tensor(self, {self.size(0), mat2.size(1)}, dtype);
+      launch_scaled_product(record, self, mat2, scale_a, scale_b, bias, std::nullopt, out);
+      torch::jit::drop(*stack, kArguments);
+      torch::jit::push(*stack, std::move(out));
+      return;
+    }
+  }
+  run_cpu_kernel<c10::DispatchKey::CPU>(op, keys, stack);
+}
+
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_int_mm", &int_mm);
   m.impl("_int_mm.out", &int_mm_out);
   m.impl("_scaled_mm", &scaled_mm);
+  m.impl("_scaled_mm_v2", torch::CppFunction::makeFromBoxedFunction<&scaled_mm_v2>());
 }
 
 }  // namespace

@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from comparison import DEVICE, compare, compare_errors, launches_only
+import torch.nn.functional as F
+from comparison import DEVICE, compare, compare_errors, launches_only, to_device
 from torch import Tensor
 
 FLOAT8 = [torch.float8_e4m3fn, torch.float8_e5m2]
@@ -110,6 +111,34 @@ def test_float8_without_products_is_zero() -> None:
     ],
 )
 def test_float8_errors(call: Callable[..., Tensor]) -> None:
+    compare_errors(call, float8(FLOAT8[0], 4, 8), float8(FLOAT8[0], 8, 4), torch.tensor(1.0))
+
+
+@pytest.mark.parametrize("by_rows", [False, True], ids=["one scale", "scales of rows"])
+@pytest.mark.parametrize("with_bias", [False, True])
+def test_scaled_mm_of_functional(by_rows: bool, with_bias: bool) -> None:
+    a, b = float8(FLOAT8[0], 24, 48), float8(FLOAT8[0], 16, 48).t()
+    scale_a = torch.linspace(0.5, 2, 24)[:, None] if by_rows else torch.tensor(0.5)
+    scale_b = torch.linspace(0.25, 1, 16)[None] if by_rows else torch.tensor(3.0)
+    recipe = F.ScalingType.RowWise if by_rows else F.ScalingType.TensorWise
+    bias = torch.linspace(-1, 1, 16).bfloat16() if with_bias else None
+    truth = (a.double() @ b.double()) * scale_a * scale_b + (0 if bias is None else bias)
+    a, b, scale_a, scale_b, bias = to_device((a, b, scale_a, scale_b, bias))
+    with launches_only():
+        result = F.scaled_mm(a, b, scale_a, recipe, scale_b, recipe, bias=bias)
+    torch.testing.assert_close(result.cpu(), truth.bfloat16())
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda a, b, s: F.scaled_mm(a, b, s, F.ScalingType.RowWise, s, F.ScalingType.RowWise),
+        lambda a, b, s: F.scaled_mm(a, b, s, F.ScalingType.BlockWise1x32, s, F.ScalingType.BlockWise1x32),
+        lambda a, b, s: F.scaled_mm(a, b[:3], s, F.ScalingType.TensorWise, s, F.ScalingType.TensorWise),
+        lambda a, b, s: F.scaled_mm(a.float(), b.float(), s, F.ScalingType.TensorWise, s, F.ScalingType.TensorWise),
+    ],
+)
+def test_scaled_mm_of_functional_errors(call: Callable[..., Tensor]) -> None:
     compare_errors(call, float8(FLOAT8[0], 4, 8), float8(FLOAT8[0], 8, 4), torch.tensor(1.0))
 
 
