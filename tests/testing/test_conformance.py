@@ -167,3 +167,18 @@ def test_command(tmp_path: Path) -> None:
     assert "operators: forward" in result.stdout and "100.00%" in result.stdout
     nothing = subprocess.run([*command, "--entry", "no such thing"], capture_output=True, text=True)
     assert nothing.returncode == 1 and "no such thing" in nothing.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--processes", "0"], "--processes 0: it takes at least 1"),
+        (["--output", "no/such/folder.json"], "there is no folder no/such"),
+        (["--entry", "no_such_entry"], "--entry no_such_entry: no entry of the databases matches"),
+        (["--database", "no_such_database"], "invalid choice: 'no_such_database'"),
+    ],
+)
+def test_wrong_use(arguments: list[str], message: str) -> None:
+    command = [sys.executable, "-m", "torchneuron.testing.conformance", *arguments]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 2 and message in result.stderr

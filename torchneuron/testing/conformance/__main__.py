@@ -6,7 +6,6 @@ import argparse
 import fnmatch
 import functools
 import os
-import sys
 import time
 from pathlib import Path
 
@@ -28,6 +27,10 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     parser.add_argument("--output", type=Path, default=Path("conformance.json"))
     arguments = parser.parse_args()
+    if arguments.processes < 1:
+        parser.error(f"--processes {arguments.processes}: it takes at least 1")
+    if not arguments.output.parent.is_dir():
+        parser.error(f"--output {arguments.output}: there is no folder {arguments.output.parent}")
 
     jobs = [
         (database, name)
@@ -36,7 +39,7 @@ def main() -> None:
         if not arguments.entry or any(fnmatch.fnmatch(name, pattern) for pattern in arguments.entry)
     ]
     if not jobs:
-        sys.exit(f"--entry {arguments.entry}: no entry of the databases matches")
+        parser.error(f"--entry {' '.join(arguments.entry)}: no entry of the databases matches")
     began = time.monotonic()
     outcomes: list[Outcome] = []
     with tqdm(total=len(jobs), unit="entry", mininterval=2) as bar:
