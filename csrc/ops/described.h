@@ -31,6 +31,17 @@ inline std::string form_name(std::string_view name, std::string_view suffix) {
   return dot == std::string::npos ? full + std::string(suffix) : full.insert(dot, suffix);
 }
 
+// As structured::check_overlap, for the tensors among the arguments.
+template <typename... Args>
+void check_tensors_overlap(const at::Tensor& output, const Args&... args) {
+  const auto check = [&](const auto& argument) {
+    if constexpr (std::is_same_v<std::decay_t<decltype(argument)>, at::Tensor>) {
+      structured::check_overlap(output, argument);
+    }
+  };
+  (check(args), ...);
+}
+
 template <typename Op, typename... Args>
 at::Tensor functional(Args... args) {
   static OpRecord& record = op_record(Op::kName);
@@ -57,6 +68,7 @@ at::Tensor& in_place(at::Tensor& self, Args... args) {
   static OpRecord& record = op_record(form_name(Op::kName, "_"));
   structured::InPlace<typename Op::Meta> op(self);
   op.meta(self, args...);
+  check_tensors_overlap(self, args...);
   launch(record, [](at::Tensor view, const auto&... views) { Op::run(view, view, views...); }, self, args...);
   return self;
 }
@@ -66,6 +78,7 @@ at::Tensor& into(Args... args, at::Tensor& out) {
   static OpRecord& record = op_record(form_name(Op::kName, "out"));
   structured::Out<typename Op::Meta, 1> op(out);
   op.meta(args...);
+  check_tensors_overlap(out, args...);
   launch(record, [](at::Tensor view, const auto&... views) { Op::run(view, views...); }, out, args...);
   return out;
 }
@@ -75,6 +88,8 @@ std::tuple<at::Tensor&, at::Tensor&> into_pair(Args... args, at::Tensor& first, 
   static OpRecord& record = op_record(form_name(Op::kName, "out"));
   structured::Out<typename Op::Meta, 2> op(first, second);
   op.meta(args...);
+  check_tensors_overlap(first, args...);
+  check_tensors_overlap(second, args...);
   launch(
       record, [](at::Tensor a, at::Tensor b, const auto&... views) { Op::run(a, b, views...); }, first, second,
       args...);

@@ -63,6 +63,10 @@ bool runs_by_layers(
 Three lstm(
     const at::Tensor& input, at::TensorList hx, at::TensorList params, bool has_biases, int64_t layers, double dropout,
     bool train, bool bidirectional, bool batch_first) {
+  TORCH_CHECK(
+      hx.size() != 2 || !hx[0].defined() || !hx[1].defined() || hx[0].sym_size(0) == hx[1].sym_size(0),
+      "lstm: hx must be two states of one for each layer and direction, but they have the sizes ", hx[0].sym_sizes(),
+      " and ", hx[1].sym_sizes());
   if (!runs_by_layers(input, hx, params, has_biases, layers, bidirectional, batch_first)) {
     return at::native::lstm(input, hx, params, has_biases, layers, dropout, train, bidirectional, batch_first);
   }

@@ -163,7 +163,8 @@ KernelPlan rehearse(const c10::OperatorHandle& op, const torch::jit::Stack& argu
     replace_tensors(arguments[i], [&](const at::Tensor& placeholder) {
       const at::Tensor& tensor = doubles[index];
       if (is_neuron(tensors[index]) &&
-          (tensors[index].sizes() != tensor.sizes() || memory_of(tensor) != bytes[index])) {
+          (tensors[index].sizes() != tensor.sizes() || tensors[index].strides() != tensor.strides() ||
+           memory_of(tensor) != bytes[index])) {
         plan.resized.push_back(
             {index, op.schema().arguments()[i].is_out(), KernelPlan::Geometry(tensor),
              static_cast<int64_t>(memory_of(tensor) / tensor.itemsize())});
@@ -242,6 +243,19 @@ PlannedKernel::PlannedKernel(const c10::OperatorHandle& op, const torch::jit::St
                                 tensors_.push_back(tensor);
                                 return at::Tensor();
                               }));
+  }
+}
+
+void PlannedKernel::check_overlap(const torch::jit::Stack& stack) const {
+  const auto& schema = op_.schema().arguments();
+  const auto arguments = torch::jit::last(stack, schema.size());
+  for (size_t i = 0; i < schema.size(); ++i) {
+    if (schema[i].alias_info() == nullptr || !schema[i].alias_info()->isWrite() || !arguments[i].isTensor()) {
+      continue;
+    }
+    for (const at::Tensor& tensor : tensors_) {
+      structured::check_overlap(arguments[i].toTensor(), tensor);
+    }
   }
 }
 

@@ -24,6 +24,9 @@ class PlannedKernel {
 
   const std::vector<at::Tensor>& tensors() const { return tensors_; }
 
+  // Raises as PyTorch does if what is written is also a part of what is read.
+  void check_overlap(const torch::jit::Stack& stack) const;
+
   // Raises what the kernel raises on the stand-ins.
   void plan();
 

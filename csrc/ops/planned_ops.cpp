@@ -33,6 +33,7 @@ void launch_cpu_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet keys, 
   const FallbackArguments checked(op.schema(), arguments);
   Stream& stream = current_stream(checked.device());
   PlannedKernel kernel(op, *stack);
+  kernel.check_overlap(*stack);
   bool planned = false;
   if (!kDependsOnValues(arguments)) {
     try {

@@ -82,7 +82,7 @@ void scaled_product(
   tensor_engine::mm_outf(a.to(at::kFloat), b.to(at::kFloat), sums);
   sums.mul_(scale_a).mul_(scale_b);
   if (bias.has_value()) {
-    sums.add_(bias->reshape(-1));
+    sums.add_(bias->reshape(-1).to(at::kFloat));
   }
   if (scale_result.has_value() && at::isFloat8Type(out.scalar_type())) {
     sums.div_(*scale_result);
@@ -96,7 +96,7 @@ bool is_result_dtype(at::ScalarType dtype) {
 }
 
 bool is_bias(const at::Tensor& bias, int64_t columns) {
-  return bias.numel() == columns && is_result_dtype(bias.scalar_type()) && !at::isFloat8Type(bias.scalar_type());
+  return bias.numel() == columns && is_result_dtype(bias.scalar_type());
 }
 
 bool is_one_float(const at::Tensor& scale) { return scale.scalar_type() == at::kFloat && scale.numel() == 1; }

@@ -169,3 +169,10 @@ def test_modules_train_with_launches_only(kind: str) -> None:
 )
 def test_errors(call: Callable[..., Any]) -> None:
     compare_errors(call, torch.randn(4, 3, 5))
+
+
+def test_two_states_of_other_counts_are_refused() -> None:
+    module = torch.nn.LSTM(5, 7).to(DEVICE)
+    x, states = torch.ones(4, 3, 5, device=DEVICE), (torch.ones(2, 3, 7), torch.ones(1, 3, 7))
+    with pytest.raises(RuntimeError, match=r"sizes \[2, 3, 7\] and \[1, 3, 7\]"):
+        torch.lstm(x, [s.to(DEVICE) for s in states], list(module.parameters()), True, 1, 0.0, False, False, False)

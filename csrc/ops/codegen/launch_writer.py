@@ -87,8 +87,11 @@ def _launch_function(group: NativeFunctionsGroup, f: NativeFunction) -> str:
         *_device_check(f),
         operator,
         f"op.meta({', '.join(e.expr for e in meta_arguments)});",
+        *_dtype_check(group),
+        *_overlap_check(group, f),
         *_memory_format(group, allocated or names),
         f"{launch}{body}, {', '.join([a.name for a in arguments] + allocated)});",
+        *_wait_for_errors(arguments),
         f"return {result};",
     ]
     return f"{head} {{\n" + "".join(f"  {line}\n" for line in lines) + "}\n"
@@ -131,6 +134,26 @@ def _device_check(f: NativeFunction) -> list[str]:
     quoted = ", ".join(f'"{name}"' for name in names)
     array = f"std::array<const char*, {len(names)}>{{{quoted}}}"
     return [f'check_same_device("wrapper_neuron_{_function_name(f)}", {array}, {", ".join(names)});']
+
+
+def _dtype_check(group: NativeFunctionsGroup) -> list[str]:
+    """Only the kernels of matrix products look at the dtypes of their operands."""
+    operands = MATRIX_PRODUCTS.get(str(group.functional.func.name))
+    return [f"check_dtypes_of_product({', '.join(operands)});"] if operands else []
+
+
+def _overlap_check(group: NativeFunctionsGroup, f: NativeFunction) -> list[str]:
+    """On the worker every argument is a tensor of its own, so kernels do not see that two share memory."""
+    if group.out.structured_inherits is not None or f.func.kind() is SchemaKind.functional:
+        return []
+    written = [a.name for a in f.func.arguments.out] or ["self"]
+    read = [a.name for a in f.func.arguments.flat_non_out if a.type.is_tensor_like() and a.name not in written]
+    return [f"check_overlap({output}, {', '.join(read)});" for output in written if read]
+
+
+def _wait_for_errors(arguments: Sequence[Binding]) -> list[str]:
+    """Whoever asks for errors wants them at the call."""
+    return [f"wait_for_errors(check_errors, {arguments[0].name});" for a in arguments if a.name == "check_errors"]
 
 
 def _memory_format(group: NativeFunctionsGroup, outputs: Sequence[str]) -> list[str]:

@@ -5,6 +5,7 @@
 #include "runtime/stream.h"
 
 #include <ATen/EmptyTensor.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/Resize.h>
 #include <c10/core/StorageImpl.h>
@@ -63,6 +64,32 @@ void check_inplace(const at::Tensor& self, at::IntArrayRef sizes, const at::Tens
   TORCH_CHECK(
       sizes == self.sizes(), "Bad in-place call: input tensor size ", self.sizes(), " and output tensor size ", sizes,
       " should match");
+}
+
+void check_dtypes_of_product(const at::Tensor& a, const at::Tensor& b) {
+  if (C10_LIKELY(a.scalar_type() == b.scalar_type())) {
+    return;
+  }
+  TORCH_CHECK(a.dim() == 3, "expected m1 and m2 to have the same dtype, but got: ", a.dtype(), " != ", b.dtype());
+  TORCH_CHECK(false, "expected scalar type ", a.scalar_type(), " but found ", b.scalar_type());
+}
+
+void check_one_overlap(const at::Tensor& output, const at::Tensor& input) {
+  if (input.defined()) {
+    at::assert_no_partial_overlap(output, input);
+  }
+}
+
+void check_one_overlap(const at::Tensor& output, const at::ITensorListRef& inputs) {
+  for (const at::Tensor& input : inputs) {
+    check_one_overlap(output, input);
+  }
+}
+
+void wait_for_errors(bool check_errors, const at::Tensor& tensor) {
+  if (check_errors) {
+    current_stream(tensor.device().index()).synchronize();
+  }
 }
 
 void write_conjugate(const at::Tensor& result) {

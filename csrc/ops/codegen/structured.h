@@ -32,6 +32,25 @@ void check_inplace(const at::Tensor& self, at::IntArrayRef sizes, const at::Tens
 // Lays out `output` in the memory format of `input`.
 void take_memory_format(const at::Tensor& output, const at::Tensor& input);
 
+// Raises in CPU's words unless the matrices, or batches of them, have one dtype.
+void check_dtypes_of_product(const at::Tensor& a, const at::Tensor& b);
+
+// Raises as PyTorch does if a part of `output` is also a part of one of the inputs.
+void check_one_overlap(const at::Tensor& output, const at::Tensor& input);
+inline void check_one_overlap(const at::Tensor& output, const std::optional<at::Tensor>& input) {
+  check_one_overlap(output, input.value_or(at::Tensor()));
+}
+void check_one_overlap(const at::Tensor& output, const at::ITensorListRef& inputs);
+template <typename... Inputs>
+void check_overlap(const at::Tensor& output, const Inputs&... inputs) {
+  if (C10_LIKELY(output.defined())) {
+    (check_one_overlap(output, inputs), ...);
+  }
+}
+
+// Waits for the current stream of the tensor's device if `check_errors`, and so raises what the launch has led to.
+void wait_for_errors(bool check_errors, const at::Tensor& tensor);
+
 // In a body: writes out the conjugate where the kernel only marked `result` as conjugated, which nobody would see.
 void write_conjugate(const at::Tensor& result);
 

@@ -28,8 +28,13 @@ EXCLUDED = {
     "_linalg_svd.U": _CONVERGENCE,
 }
 
-# Operators that csrc/engine/tensor_engine.h computes instead of PyTorch's CPU kernel.
-MATRIX_PRODUCTS = frozenset({"mm", "bmm", "addmm", "baddbmm"})
+# Operators that csrc/engine/tensor_engine.h computes instead of PyTorch's CPU kernel -> the matrices.
+MATRIX_PRODUCTS = {
+    "mm": ("self", "mat2"),
+    "bmm": ("self", "mat2"),
+    "addmm": ("mat1", "mat2"),
+    "baddbmm": ("batch1", "batch2"),
+}
 
 # Operators whose CPU kernel gives its output the memory format of `self`, whatever the meta function said.
 TAKE_MEMORY_FORMAT_OF_SELF = frozenset(
