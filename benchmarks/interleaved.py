@@ -64,6 +64,10 @@ def main(description: str | None, cases: Sequence[Case]) -> None:
     chosen = [case for case in cases if case.name == arguments.case or fnmatch.fnmatch(case.name, arguments.case)]
     if not chosen:
         parser.error(f"--case {arguments.case}: not one of {', '.join(case.name for case in cases)}")
+    if arguments.rounds < 1:
+        parser.error(f"--rounds {arguments.rounds}: it takes at least 1")
+    if arguments.json and not arguments.json.parent.is_dir():
+        parser.error(f"--json {arguments.json}: there is no folder {arguments.json.parent}")
     if arguments.peak_on:
         print(peak_mib(chosen[0], arguments.peak_on))
         return

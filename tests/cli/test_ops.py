@@ -78,3 +78,10 @@ def test_wrong_use(arguments: list[str]) -> None:
 def test_the_command_is_installed() -> None:
     result = subprocess.run([Path(sys.executable).with_name("torchneuron"), "--help"], capture_output=True, text=True)
     assert result.returncode == 0 and "ops" in result.stdout
+
+
+def test_a_reader_that_has_had_enough() -> None:
+    script = f"{sys.executable} -m torchneuron.cli ops | head -n 1"
+    result = subprocess.run(["bash", "-c", f"set -o pipefail; {script}"], capture_output=True, text=True)
+    assert result.returncode == 0 and "Traceback" not in result.stderr
+    assert len(result.stdout.splitlines()) == 1

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 
 from . import ops
 
@@ -18,4 +20,9 @@ def main(arguments: list[str] | None = None) -> None:
         subparser = subparsers.add_parser(name, help=summary.splitlines()[0], description=summary)
         module.add_arguments(subparser)
     parsed = parser.parse_args(arguments)
-    SUBCOMMANDS[parsed.subcommand].run(parsed)
+    try:
+        SUBCOMMANDS[parsed.subcommand].run(parsed)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Its reader, such as `head`, has had enough; Python would fail once more when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
