@@ -48,7 +48,7 @@ def test_command_is_installed(site_packages: Path) -> None:
     command = site_packages.parents[2] / "bin" / "torchneuron"
     result = subprocess.run([command, "ops", "aten::nonzero"], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
-    assert "aten::nonzero" in result.stdout
+    assert "nonzero.out" in result.stdout
 
 
 def test_extension_names_no_folder_of_the_build(site_packages: Path) -> None:

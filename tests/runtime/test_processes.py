@@ -240,3 +240,16 @@ def test_interrupting_the_end_of_a_process(run_script: Callable) -> None:
         timeout=60,
     )
     assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_a_program_may_end_with_backward(run_script: Callable) -> None:
+    """The autograd thread still releases Python objects then; without time for it one in twenty aborts."""
+    script = """
+        import torch
+        x = torch.ones(1, device="neuron", requires_grad=True)
+        x.register_hook(lambda grad: print(grad.item()))
+        (x * 2).backward()
+    """
+    for _ in range(6):
+        result = run_script(script)
+        assert (result.returncode, result.stdout, result.stderr) == (0, "2.0\n", "")

@@ -166,7 +166,7 @@ def test_command(tmp_path: Path) -> None:
     assert {o["status"] for o in outcomes} == {"passed"}
     assert "operators: forward" in result.stdout and "100.00%" in result.stdout
     nothing = subprocess.run([*command, "--entry", "no such thing"], capture_output=True, text=True)
-    assert nothing.returncode == 1 and "no such thing" in nothing.stderr
+    assert nothing.returncode == 2 and "no such thing" in nothing.stderr
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,10 @@ The names and their meaning are those of `torch.cuda` and `torch.xpu`; what is p
 """
 
 import atexit
+import contextlib
 import sys
+import time
+from pathlib import Path
 from typing import Any
 
 from torch import AcceleratorError, OutOfMemoryError
@@ -222,7 +225,21 @@ def _end_queued_work() -> None:
 
 
 devices.register_instances()
+
+
+def _let_autograd_threads_finish() -> None:
+    """Lets the threads of a last `backward()` have the GIL once more.
+
+    They release what the graph held of Python after `backward()` has returned. Where the interpreter ends first,
+    Python ends such a thread in the middle of C++, and that ends the process by std::terminate().
+    """
+    with contextlib.suppress(OSError):  # a thread that ends meanwhile
+        if any(path.read_text().startswith("pt_autograd_") for path in Path("/proc/self/task").glob("*/comm")):
+            time.sleep(0.005)
+
+
 atexit.register(_end_queued_work)
+atexit.register(_let_autograd_threads_finish)
 
 
 def __getattr__(name: str) -> Any:
