@@ -118,6 +118,14 @@ struct Footprint {
     }
     held_bytes += r.held_bytes();
   }
+  template <unsigned N>
+  void add(const c10::SmallVector<DeviceAddress, N>& addresses) {
+    for (const DeviceAddress& address : addresses) {
+      if (address.device() != device) {
+        (device < 0 ? device : other_device) = address.device();
+      }
+    }
+  }
   void add(const std::optional<TensorRef>& r) {
     if (r.has_value()) {
       add(*r);

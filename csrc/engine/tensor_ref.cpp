@@ -100,6 +100,16 @@ at::Tensor TensorRef::cpu_view() const {
 
 size_t TensorRef::held_bytes() const { return kind_ == Kind::kHost ? host_.nbytes() : 0; }
 
+DeviceAddress::DeviceAddress(const at::Tensor& tensor) {
+  c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+  TORCH_CHECK(
+      impl.device_type() == kNeuron, "Expected a tensor on neuron, but got one on ", impl.device(), " of size ",
+      tensor.sym_sizes());
+  device_ = impl.device().index();
+  auto* base = static_cast<std::byte*>(impl.unsafe_storage().unsafeGetStorageImpl()->mutable_data());
+  address_ = base + impl.storage_offset() * static_cast<int64_t>(impl.dtype().itemsize());
+}
+
 at::Tensor cpu_view(const at::Tensor& tensor) { return TensorRef(tensor).cpu_view(); }
 
 }  // namespace torchneuron

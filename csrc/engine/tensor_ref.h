@@ -38,6 +38,19 @@ class TensorRef {
   bool neg_ = false;
 };
 
+// Where the first element of a device tensor lies; what a launch keeps for a body that knows the geometry itself.
+class DeviceAddress {
+ public:
+  explicit DeviceAddress(const at::Tensor& tensor);
+
+  void* get() const { return address_; }
+  c10::DeviceIndex device() const { return device_; }
+
+ private:
+  void* address_;
+  c10::DeviceIndex device_;
+};
+
 // A CPU-keyed tensor on the memory of `tensor` (on `neuron`), without a copy. The caller orders the accesses.
 at::Tensor cpu_view(const at::Tensor& tensor);
 

@@ -14,6 +14,7 @@ void bind_memory(pybind11::module_& m);
 void bind_memory_history(pybind11::module_& m);
 void bind_random(pybind11::module_& m);
 void bind_ops(pybind11::module_& m);
+void bind_compiled(pybind11::module_& m);
 void bind_sharing(pybind11::module_& m);
 
 // Adds `body` as `name`, with PyTorch's exceptions turned into Python's.

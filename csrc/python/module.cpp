@@ -7,5 +7,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   torchneuron::bind_memory_history(m);
   torchneuron::bind_random(m);
   torchneuron::bind_ops(m);
+  torchneuron::bind_compiled(m);
   torchneuron::bind_sharing(m);
 }

@@ -248,4 +248,9 @@ def __getattr__(name: str) -> Any:
         return is_initialized()
     if name == "default_generators":
         return random.default_generators()
+    # Inductor asks for them by name before it compiles its first graph, which is when it has to know the device.
+    if name in ("Scheduling", "PythonWrapperCodegen", "CppWrapperCodegen", "WrapperFxCodegen"):
+        from ..compile import inductor
+
+        return getattr(inductor, name)
     raise AttributeError(f"module 'torch.neuron' has no attribute {name!r}")

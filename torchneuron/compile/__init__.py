@@ -1,0 +1,1 @@
+"""`torch.compile` on `neuron`: Inductor's C++ kernels as launches on the device's streams."""
