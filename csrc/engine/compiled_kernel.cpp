@@ -25,8 +25,8 @@ void CompiledKernel::launch(at::TensorList tensors, at::ArrayRef<Number> numbers
   }
   torchneuron::launch(
       op_,
-      [entry = entry_, kinds = std::string_view(kinds_)](
-          const auto& addresses, const c10::SmallVector<Number, 8>& numbers) {
+      // A copy: the kernel's object may go, with the module that holds it, while the task is queued.
+      [entry = entry_, kinds = kinds_](const auto& addresses, const c10::SmallVector<Number, 8>& numbers) {
         c10::SmallVector<void*, 24> arguments;
         auto address = addresses.begin();
         auto number = numbers.begin();
